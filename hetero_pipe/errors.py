@@ -1,0 +1,86 @@
+"""Every error that hetero_pipe raises on purpose.
+
+::
+
+    HeteroPipeError
+    ├── ConfigError (ValueError)      an argument, a flag or a model is wrong
+    │   └── MissingExtra (ImportError)    a package of an extra is not installed
+    ├── DataError (ValueError)        a file's content is wrong; names file and line
+    ├── PlanError (ValueError)        no plan, or not this plan, can run
+    ├── StageError                    a stage failed; names stage and step
+    │   └── NonFiniteError            a gradient or a loss is NaN or infinite
+    ├── ServerError                   a parameter server refused or failed
+    │   ├── ServerUnavailable         it cannot be reached, or did not answer in time
+    │   ├── TableNotFound             it holds no table of that name
+    │   ├── SpecMismatch              its table has another spec
+    │   └── RouteMismatch             it serves with another set of servers
+    └── CheckpointError               a checkpoint is missing, broken or of another model
+"""
+
+__all__ = [
+    "CheckpointError",
+    "ConfigError",
+    "DataError",
+    "HeteroPipeError",
+    "MissingExtra",
+    "NonFiniteError",
+    "PlanError",
+    "RouteMismatch",
+    "ServerError",
+    "ServerUnavailable",
+    "SpecMismatch",
+    "StageError",
+    "TableNotFound",
+]
+
+
+class HeteroPipeError(Exception):
+    """The root: catch it to catch all that hetero_pipe raises on purpose."""
+
+
+class ConfigError(HeteroPipeError, ValueError):
+    """An argument, a flag or a model is wrong."""
+
+
+class MissingExtra(ConfigError, ImportError):
+    """A package is not installed that an extra of hetero_pipe brings."""
+
+
+class DataError(HeteroPipeError, ValueError):
+    """The content of a file is wrong; the message names the file and the line."""
+
+
+class PlanError(HeteroPipeError, ValueError):
+    """No plan fits, or a given plan cannot run."""
+
+
+class StageError(HeteroPipeError):
+    """A stage of the pipeline failed; its cause is chained."""
+
+
+class NonFiniteError(StageError):
+    """A gradient or a loss is NaN or infinite; nothing of the step was applied."""
+
+
+class ServerError(HeteroPipeError):
+    """A parameter server refused a request or failed at it."""
+
+
+class ServerUnavailable(ServerError):
+    """A parameter server cannot be reached, or did not answer in time."""
+
+
+class TableNotFound(ServerError):
+    """A parameter server holds no table of that name."""
+
+
+class SpecMismatch(ServerError):
+    """A parameter server holds a table of that name with another spec."""
+
+
+class RouteMismatch(ServerError):
+    """A parameter server already serves as one of another set of servers."""
+
+
+class CheckpointError(HeteroPipeError):
+    """A checkpoint is missing, broken, or of another model."""

@@ -62,7 +62,9 @@ class SGD:
 
 @dataclass(frozen=True)
 class Adagrad:
-    """Adagrad, one accumulator a weight: `a += g * g; w -= learning_rate * g / (sqrt(a) + epsilon)`.
+    """Adagrad, one accumulator a weight.
+
+    `a += g * g; w -= learning_rate * g / (sqrt(a) + epsilon)`
 
     Attributes:
         learning_rate: Above 0.

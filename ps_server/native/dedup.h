@@ -1,0 +1,45 @@
+// What a client asks its servers for: the unique keys of a batch, those of one
+// server adjacent, and where each key of the batch went.
+//
+// A value. Its order is: by owner, and for one owner by first occurrence.
+//
+// Invariants:
+//   1. unique_key(inverse[i]) == keys[i] for every i of the batch.
+
+#ifndef PS_SERVER_NATIVE_DEDUP_H_
+#define PS_SERVER_NATIVE_DEDUP_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace ps_server {
+
+class Dedup {
+ public:
+  // Writes inverse [n]. owners [kNumBuckets] is the server of each bucket.
+  // Throws std::invalid_argument if an owner is not below num_owners, or n is
+  // 2^32 or more.
+  Dedup(const uint64_t* keys, size_t n, const uint16_t* owners, size_t num_owners,
+        int64_t* inverse);
+
+  size_t num_unique() const { return hashes_.size(); }
+
+  // Unique keys of each owner.
+  const std::vector<int64_t>& counts() const { return counts_; }
+
+  // Writes the unique keys, [num_unique].
+  void CopyUnique(uint64_t* unique) const;
+
+ private:
+  void FindUnique(const uint64_t* keys, size_t n, int64_t* inverse);
+  void GroupByOwner(const uint16_t* owners, int64_t* inverse, size_t n);
+
+  std::vector<uint64_t> hashes_;     // of the unique keys, by first occurrence
+  std::vector<uint32_t> positions_;  // where each goes; empty if it stays
+  std::vector<int64_t> counts_;
+};
+
+}  // namespace ps_server
+
+#endif  // PS_SERVER_NATIVE_DEDUP_H_

@@ -1,0 +1,137 @@
+// The index of a stripe: hash of a key -> slot of its row.
+//
+// Extendible hashing over segments of 64-byte buckets. A directory of 2^depth
+// pointers is indexed by the hash bits below the stripe's; a full segment
+// splits in two, and no insertion ever moves more than one segment. Inside a
+// segment a hash goes to its home bucket or, if that is full, to the next.
+//
+//   directory (depth 2)       home = hash & bucket_mask_
+//     00 --+--> A  depth 1     +-----------------+
+//     01 --+                   | 5 hashes        |  bucket 0, one cache line
+//     10 -----> B  depth 2     | 5 slots | size  |
+//     11 -----> C  depth 2     +-----------------+
+//                              | ...             |
+//
+// Owns no memory but the directory: segments are blocks of the arena. Not
+// thread-safe; its stripe's lock guards it.
+//
+// Invariants:
+//   1. The entries of a bucket fill it from the front; nothing is removed, so
+//      a bucket that is not full ends a probe.
+//   2. A segment is never full (size <= limit < capacity): every probe ends.
+//   3. All segments have bucket_mask_ + 1 buckets, a power of two, which is
+//      below kSegmentBuckets only while there is one segment.
+//   4. A segment of depth d fills 2^(depth_ - d) adjacent directory entries.
+//   5. directory_[i] is the buckets of segments_[segment_of_[i]].
+
+#ifndef PS_SERVER_NATIVE_INDEX_H_
+#define PS_SERVER_NATIVE_INDEX_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "arena.h"
+
+namespace ps_server {
+
+class Index {
+ public:
+  static constexpr uint32_t kMissing = UINT32_MAX;
+
+  // The directory uses the hash bits below `directory_top`.
+  Index(Arena* arena, int directory_top);
+
+  // Starts to load the bucket that Find will read first.
+  void Prefetch(uint64_t hash) const {
+    __builtin_prefetch(directory_[DirectoryOf(hash)] + (hash & bucket_mask_));
+  }
+
+  // Returns the slot of `hash`, or kMissing.
+  uint32_t Find(uint64_t hash) const {
+    const Bucket* const segment = directory_[DirectoryOf(hash)];
+    for (size_t b = hash & bucket_mask_;; b = (b + 1) & bucket_mask_) {
+      const Bucket& bucket = segment[b];
+      // Without a branch per entry: a hash is unique, so at most one bit is set.
+      uint32_t found = 0;
+      for (uint32_t i = 0; i < kEntries; ++i) found |= uint32_t{bucket.hash[i] == hash} << i;
+      found &= (1u << bucket.size) - 1;
+      if (found != 0) return bucket.slot[__builtin_ctz(found)];
+      if (bucket.size < kEntries) return kMissing;
+    }
+  }
+
+  // Adds an entry. REQUIRES: Find(hash) == kMissing.
+  // Throws std::bad_alloc or std::length_error, and then nothing has changed.
+  void Insert(uint64_t hash, uint32_t slot);
+
+  // Segments are numbered from 0. A split moves entries to a segment of a
+  // higher number, so that who reads all of them in order, with insertions in
+  // between, meets each entry that was there at the start (some twice).
+  size_t num_segments() const { return segments_.size(); }
+
+  // Calls visit(hash, slot) for each entry of a segment.
+  template <typename Visit>
+  void ForEach(size_t segment, Visit&& visit) const {
+    const Bucket* const buckets = segments_[segment].buckets;
+    for (size_t b = 0; b <= bucket_mask_; ++b) {
+      for (uint32_t i = 0; i < buckets[b].size; ++i) visit(buckets[b].hash[i], buckets[b].slot[i]);
+    }
+  }
+
+  // The size of the directory, in bytes.
+  size_t DirectoryBytes() const;
+
+  // Forgets all entries. The owner resets the arena.
+  void Clear();
+
+ private:
+  static constexpr uint32_t kEntries = 5;
+  static constexpr size_t kFirstBuckets = 4;
+  static constexpr size_t kSegmentBuckets = 512;  // 32 KB
+  // Reached by chosen keys alone: 2^20 segments of random ones are 2 billion rows.
+  static constexpr int kMaxDepth = 20;
+
+  struct alignas(64) Bucket {
+    uint64_t hash[kEntries];
+    uint32_t slot[kEntries];
+    uint32_t size;
+  };
+  static_assert(sizeof(Bucket) == 64);
+
+  struct Segment {
+    Bucket* buckets;
+    uint32_t size;   // entries
+    uint32_t limit;  // size at which it splits
+    int depth;
+  };
+
+  // What the directory of an empty index points at; never written.
+  static const Bucket kNoEntries;
+
+  size_t DirectoryOf(uint64_t hash) const { return (hash >> shift_) & directory_mask_; }
+
+  Segment NewSegment(size_t num_buckets, int depth, uint64_t hash);
+  void Grow(uint64_t hash);
+  void DoubleSegment(uint64_t hash);
+  void SplitSegment(uint32_t segment, uint64_t hash);
+  void DoubleDirectory();
+  // Adds an entry where there is room, whatever the limit.
+  void Place(Segment* segment, uint64_t hash, uint32_t slot);
+  // Places the entries of `buckets`, each in the segment that the directory names.
+  void PlaceAll(const Bucket* buckets, size_t num_buckets);
+
+  Arena* const arena_;
+  const int directory_top_;
+  int depth_;
+  int shift_;              // directory_top_ - depth_
+  size_t directory_mask_;  // 2^depth_ - 1
+  size_t bucket_mask_;
+  std::vector<const Bucket*> directory_;
+  std::vector<uint32_t> segment_of_;
+  std::vector<Segment> segments_;
+};
+
+}  // namespace ps_server
+
+#endif  // PS_SERVER_NATIVE_INDEX_H_

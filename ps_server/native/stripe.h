@@ -1,0 +1,109 @@
+// The part of a table under one lock: an index, and the rows that it names.
+//
+// Owns the index and the lists of slabs; their blocks are the arena's.
+// Thread-safe: each batch call takes the stripe's lock once and holds it for its
+// whole part of the batch. No method takes another lock but the arena's.
+//
+// Invariants:
+//   1. Slots 0 .. num_rows - 1 are in use, each named by one entry of the index.
+//   2. A row, once there, never moves and never leaves, until Clear.
+//   3. A call that throws (out of memory) has changed whole rows: those of the
+//      items before the one that failed.
+
+#ifndef PS_SERVER_NATIVE_STRIPE_H_
+#define PS_SERVER_NATIVE_STRIPE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+#include "arena.h"
+#include "index.h"
+#include "initializer.h"
+#include "merge.h"
+#include "optimizer.h"
+#include "partition.h"
+#include "row.h"
+#include "slab_list.h"
+
+namespace ps_server {
+
+// What all rows of a table have in common. Immutable.
+struct RowRules {
+  RowLayout layout;
+  Optimizer optimizer;
+  Initializer initializer;
+};
+
+// Where a row is: its slot in its stripe, since the stripe's last Clear.
+struct RowPlace {
+  uint64_t key;
+  uint32_t stripe;
+  uint32_t slot;
+};
+
+class Stripe {
+ public:
+  // The directory of the index uses the hash bits below `directory_top`.
+  // REQUIRES: `rules` and `arena` outlive the stripe.
+  Stripe(const RowRules* rules, Arena* arena, int directory_top);
+
+  // Copies the weights of items to out[item.position] [dim]; of a missing key,
+  // those that its row would start with. With `insert`, the row is made.
+  void Pull(Items items, bool insert, float* out);
+
+  // Applies the gradients, one a row, making the rows that are missing.
+  void Push(const Merge& merge, const Optimizer::Update& update, uint32_t step);
+
+  // Makes or overwrites the row of each item from rows[item.position]; of equal
+  // keys, the last one stays.
+  void Import(Items items, const ConstRowColumns& rows);
+
+  // Appends the places of the rows of buckets [first_bucket, end_bucket), each
+  // row that was there at the start at least once, in no order; `stripe` is what
+  // to call this stripe. Returns the generation of the places. Holds the lock
+  // for one segment of the index at a time.
+  uint64_t List(uint32_t first_bucket, uint32_t end_bucket, uint32_t stripe,
+                std::vector<RowPlace>* places) const;
+
+  // Copies the rows of places[positions[i]] to position positions[i] of `out`.
+  // Holds the lock for a few rows at a time, so each row is whole, but rows are
+  // of different moments while pushes go on. Throws std::runtime_error if the
+  // stripe was cleared since `generation`.
+  void Export(const std::vector<RowPlace>& places, const uint32_t* positions, size_t n,
+              uint64_t generation, const RowColumns& out) const;
+
+  size_t num_rows() const;
+
+  // The size of the index's directory, in bytes: all that is not the arena's.
+  size_t DirectoryBytes() const;
+
+  // For a table that clears all stripes and then their arena. ClearLocked REQUIRES the lock.
+  std::unique_lock<std::mutex> Lock() const { return std::unique_lock<std::mutex>(mutex_); }
+  void ClearLocked();
+
+ private:
+  // Items that go through each phase (look up, load, copy) together: enough to
+  // hide the memory's latency, few enough to stay in the L1 cache.
+  static constexpr size_t kGroup = 16;
+
+  // Looks up a group and starts to load its rows, and the index for the group
+  // after it. Missing keys get kMissing or, with `insert`, a new row.
+  void Locate(Items items, size_t first, bool insert, uint32_t* slots);  // REQUIRES: the lock
+
+  uint32_t Insert(uint64_t hash);  // REQUIRES: the lock; the hash is missing
+
+  const RowRules* const rules_;
+
+  mutable std::mutex mutex_;
+  Index index_;              // guarded by mutex_
+  SlabList rows_;            // guarded by mutex_
+  SlabList metas_;           // guarded by mutex_
+  uint32_t num_rows_ = 0;    // guarded by mutex_
+  uint64_t generation_ = 0;  // guarded by mutex_; counts Clear
+};
+
+}  // namespace ps_server
+
+#endif  // PS_SERVER_NATIVE_STRIPE_H_

@@ -1,0 +1,132 @@
+#include "table.h"
+
+#include <algorithm>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+
+#include "hash.h"
+#include "merge.h"
+#include "partition.h"
+
+namespace ps_server {
+
+Table::Table(const RowRules& rules, size_t num_stripes) : rules_(rules), stripe_bits_(0) {
+  if (num_stripes == 0 || num_stripes > kMaxStripes || (num_stripes & (num_stripes - 1)) != 0) {
+    throw std::invalid_argument("num_stripes is a power of two up to " +
+                                std::to_string(kMaxStripes) +
+                                ", got num_stripes=" + std::to_string(num_stripes));
+  }
+  while ((size_t{1} << stripe_bits_) < num_stripes) ++stripe_bits_;
+  for (size_t i = 0; i < num_stripes; ++i) {
+    stripes_.push_back(std::make_unique<Stripe>(&rules_, &arena_, kStripeTop - stripe_bits_));
+  }
+}
+
+template <typename Visit>
+void Table::ForEachStripe(Visit&& visit) {
+  // An odd multiplier reaches every stripe, and neighbours in time lie far apart.
+  const size_t start = num_batches_.fetch_add(1, std::memory_order_relaxed) * 37;
+  for (size_t i = 0; i < stripes_.size(); ++i) visit((start + i) & (stripes_.size() - 1));
+}
+
+void Table::Pull(const uint64_t* keys, size_t n, bool insert, float* out) {
+  const Partition partition(keys, n, stripe_bits_);
+  ForEachStripe([&](size_t stripe) {
+    const Items items = partition.OfStripe(stripe);
+    if (items.size > 0) stripes_[stripe]->Pull(items, insert, out);
+  });
+}
+
+void Table::Push(const uint64_t* keys, size_t n, const float* gradients, int64_t step) {
+  if (step < 1 || step > kMaxStep) {
+    throw std::invalid_argument("a push has a step from 1 to " + std::to_string(kMaxStep) +
+                                ", got step=" + std::to_string(step));
+  }
+  const Partition partition(keys, n, stripe_bits_);
+  const Optimizer::Update update = rules_.optimizer.At(static_cast<uint64_t>(step));
+  ForEachStripe([&](size_t stripe) {
+    const Items items = partition.OfStripe(stripe);
+    if (items.size == 0) return;
+    const Merge merge(items, gradients, rules_.layout.dim());  // before the lock is taken
+    stripes_[stripe]->Push(merge, update, static_cast<uint32_t>(step));
+  });
+  RaiseLastStep(step);
+}
+
+void Table::Import(const ConstRowColumns& rows, size_t n) {
+  uint64_t last_step = 0;
+  for (size_t i = 0; i < n; ++i) last_step = std::max(last_step, rows.steps[i]);
+  if (last_step > uint64_t{kMaxStep}) {
+    throw std::invalid_argument("a row has a step up to " + std::to_string(kMaxStep) +
+                                ", got step=" + std::to_string(last_step));
+  }
+  const Partition partition(rows.keys, n, stripe_bits_);
+  ForEachStripe([&](size_t stripe) {
+    const Items items = partition.OfStripe(stripe);
+    if (items.size > 0) stripes_[stripe]->Import(items, rows);
+  });
+  RaiseLastStep(static_cast<int64_t>(last_step));
+}
+
+void Table::Export(int64_t first_bucket, int64_t end_bucket,
+                   const std::function<RowColumns(size_t)>& allocate) const {
+  if (first_bucket < 0 || first_bucket > end_bucket || end_bucket > int64_t{kNumBuckets}) {
+    throw std::invalid_argument("buckets are a range within [0, " + std::to_string(kNumBuckets) +
+                                "), got first_bucket=" + std::to_string(first_bucket) +
+                                ", end_bucket=" + std::to_string(end_bucket));
+  }
+  std::vector<RowPlace> places;
+  std::vector<uint64_t> generations;
+  for (uint32_t stripe = 0; stripe < stripes_.size(); ++stripe) {
+    generations.push_back(stripes_[stripe]->List(
+        static_cast<uint32_t>(first_bucket), static_cast<uint32_t>(end_bucket), stripe, &places));
+  }
+  std::sort(places.begin(), places.end(),
+            [](const RowPlace& a, const RowPlace& b) { return a.key < b.key; });
+  const auto is_same = [](const RowPlace& a, const RowPlace& b) { return a.key == b.key; };
+  places.erase(std::unique(places.begin(), places.end(), is_same), places.end());
+  const RowColumns out = allocate(places.size());
+
+  // A counting sort of the positions by stripe.
+  std::vector<size_t> starts(stripes_.size() + 1);
+  for (const RowPlace& place : places) ++starts[place.stripe + 1];
+  for (size_t i = 0; i < stripes_.size(); ++i) starts[i + 1] += starts[i];
+  std::vector<uint32_t> positions(places.size());
+  std::vector<size_t> next(starts.begin(), starts.end() - 1);
+  for (size_t i = 0; i < places.size(); ++i) {
+    positions[next[places[i].stripe]++] = static_cast<uint32_t>(i);
+  }
+  for (size_t i = 0; i < stripes_.size(); ++i) {
+    stripes_[i]->Export(places, positions.data() + starts[i], starts[i + 1] - starts[i],
+                        generations[i], out);
+  }
+}
+
+void Table::Clear() {
+  std::vector<std::unique_lock<std::mutex>> locks;
+  for (const auto& stripe : stripes_) locks.push_back(stripe->Lock());
+  for (const auto& stripe : stripes_) stripe->ClearLocked();
+  arena_.Reset();
+  last_step_.store(0, std::memory_order_relaxed);
+}
+
+size_t Table::num_rows() const {
+  size_t num_rows = 0;
+  for (const auto& stripe : stripes_) num_rows += stripe->num_rows();
+  return num_rows;
+}
+
+size_t Table::memory_bytes() const {
+  size_t bytes = sizeof(*this) + arena_.BytesAllocated();
+  for (const auto& stripe : stripes_) bytes += sizeof(Stripe) + stripe->DirectoryBytes();
+  return bytes;
+}
+
+void Table::RaiseLastStep(int64_t step) {
+  int64_t last = last_step_.load(std::memory_order_relaxed);
+  while (last < step && !last_step_.compare_exchange_weak(last, step)) {
+  }
+}
+
+}  // namespace ps_server

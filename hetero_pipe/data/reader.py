@@ -1,0 +1,190 @@
+"""Where a trainer's batches come from, and the reader of tables in files."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Protocol
+
+import numpy as np
+
+from hetero_pipe.data.batch import Batch
+from hetero_pipe.data.columns import Chunk, Columns
+from hetero_pipe.data.split import HASH_RANGE, row_hashes
+from hetero_pipe.errors import ConfigError
+
+__all__ = ["Reader", "Source", "TableReader"]
+
+
+class Reader(Protocol):
+    """What a trainer asks of its data. It is immutable; several threads may iterate it."""
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        """The categorical fields, in the order of a batch's bags."""
+
+    @property
+    def dense(self) -> tuple[str, ...]:
+        """The numeric fields, in the order of a batch's dense columns."""
+
+    def batches(self, epoch: int, *, skip: int = 0) -> Iterator[Batch]:
+        """Returns the batches of one epoch, after the first `skip`.
+
+        Equal arguments give equal batches. Only the last batch may be smaller
+        than the others.
+
+        Args:
+            epoch: From 0; picks the order of a reader that shuffles.
+            skip: Batches already consumed, as a resumed run has.
+        """
+
+    def in_order(self) -> "Reader":
+        """Returns a reader of the same rows in the order of the files."""
+
+
+class Source(Protocol):
+    """Files of one format."""
+
+    def chunks(self) -> Iterator[Chunk]:
+        """Yields every row of every file, in order, a chunk at a time.
+
+        Raises:
+            DataError: A file cannot be read or holds what it must not.
+        """
+
+
+@dataclass(frozen=True)
+class TableReader:
+    """Reads tables in files: columns -> keys -> rows of this side -> shuffle window -> batches.
+
+    Attributes:
+        source: The files.
+        columns: Which of their columns mean what.
+        batch_size: Samples of a batch.
+        shuffle: Rows of the window that is shuffled, 0 for the order of the files.
+            Memory grows with it, and with nothing else.
+        seed: The order of an epoch is a function of (seed, epoch).
+        first_hash: A row is read when its hash is at least this,
+        last_hash: and at most this.
+    """
+
+    source: Source
+    columns: Columns
+    batch_size: int
+    shuffle: int = 0
+    seed: int = 0
+    first_hash: int = 0
+    last_hash: int = HASH_RANGE - 1
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 1:
+            raise ConfigError(f"batch_size is at least 1, got batch_size={self.batch_size}")
+        if self.shuffle < 0:
+            raise ConfigError(
+                "shuffle is the rows of the shuffle window, 0 for the order of the files, "
+                f"got shuffle={self.shuffle}"
+            )
+        if self.seed < 0:
+            raise ConfigError(f"seed is at least 0, got seed={self.seed}")
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        """The categorical fields, in the order of a batch's bags."""
+        return self.columns.slots
+
+    @property
+    def dense(self) -> tuple[str, ...]:
+        """The numeric fields, in the order of a batch's dense columns."""
+        return self.columns.dense
+
+    def batches(self, epoch: int, *, skip: int = 0) -> Iterator[Batch]:
+        """Returns the batches of one epoch, after the first `skip`.
+
+        The files are read anew, on the caller's thread, as the iterator advances.
+        The skipped batches are read too: resuming costs the time to read them.
+
+        Args:
+            epoch: From 0; picks the order of a reader that shuffles.
+            skip: Batches already consumed, as a resumed run has.
+
+        Raises:
+            ConfigError: `epoch` or `skip` is negative.
+            DataError: While iterating: a file holds what it must not.
+        """
+        if epoch < 0 or skip < 0:
+            raise ConfigError(f"epoch and skip are at least 0, got epoch={epoch}, skip={skip}")
+        parts = self._parts()
+        if self.shuffle:
+            parts = self._shuffled(parts, epoch)
+        batches = (batch.compact() for batch in _cut(parts, self.batch_size))
+        return islice(batches, skip, None)
+
+    def in_order(self) -> "TableReader":
+        """Returns a reader of the same rows in the order of the files."""
+        return replace(self, shuffle=0)
+
+    def split(self, fraction: float) -> "tuple[TableReader, TableReader]":
+        """Returns two readers that share out the rows: for training and for evaluation.
+
+        A row is for evaluation when a hash of it is low. The hash covers the keys
+        of its slots and its dense values, not its label, place, file or format:
+        rows equal in these are all on one side, so none that is evaluated was
+        trained on. Either side can be split again. On few rows, the shares differ
+        from `fraction` by chance.
+
+        Args:
+            fraction: The share of rows for evaluation, above 0 and below 1.
+
+        Returns:
+            The training reader, which shuffles as this one does, and the
+            evaluation reader, in the order of the files.
+
+        Raises:
+            ConfigError: `fraction` is not above 0 and below 1.
+        """
+        if not 0 < fraction < 1:
+            raise ConfigError(f"fraction is above 0 and below 1, got fraction={fraction}")
+        cut = self.first_hash + int((self.last_hash + 1 - self.first_hash) * fraction)
+        train = replace(self, first_hash=cut)
+        return train, replace(self, last_hash=cut - 1).in_order()
+
+    def _parts(self) -> Iterator[Batch]:
+        is_split = self.first_hash > 0 or self.last_hash < HASH_RANGE - 1
+        for chunk in self.source.chunks():
+            part = self.columns.to_batch(chunk)
+            if is_split:
+                hashes = row_hashes(part)
+                is_ours = (hashes >= np.uint64(self.first_hash)) & (
+                    hashes <= np.uint64(self.last_hash)
+                )
+                part = part.take(np.flatnonzero(is_ours))
+            yield part
+
+    def _shuffled(self, parts: Iterable[Batch], epoch: int) -> Iterator[Batch]:
+        rng = np.random.default_rng([self.seed, epoch])
+        num_begun = 0  # rows of the batch that the window before left unfinished
+        for window in _cut(parts, self.shuffle):
+            order = rng.permutation(window.size)
+            start = 0
+            while start < window.size:
+                # Whole batches are gathered at once; only one that spans windows is copied again.
+                stop = min(start + self.batch_size - num_begun, window.size)
+                yield window.take(order[start:stop])
+                num_begun = (num_begun + stop - start) % self.batch_size
+                start = stop
+
+
+def _cut(parts: Iterable[Batch], size: int) -> Iterator[Batch]:
+    """Yields the rows of `parts`, in order, as batches of exactly `size`; the last may be less."""
+    held: list[Batch] = []
+    num_held = 0
+    for part in parts:
+        start = 0
+        while num_held + part.size - start >= size:
+            stop = start + size - num_held
+            yield Batch.concat([*held, part.slice(start, stop)])
+            held, num_held, start = [], 0, stop
+        if start < part.size:
+            held.append(part.slice(start, part.size))
+            num_held += part.size - start
+    if held:
+        yield Batch.concat(held)

@@ -1,0 +1,110 @@
+"""The `ps-server` command."""
+
+import argparse
+import logging
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import grpc
+from google import protobuf
+
+from ps_server.server import Server
+from ps_server.table import COMPILER
+from ps_server.version import VERSION
+
+__all__ = ["main"]
+
+logger = logging.getLogger(__name__)
+
+DESCRIPTION = """\
+A parameter server: holds the embedding tables of a training job and serves them
+over gRPC. Start one or more, on one host or several, then name them all to the
+trainer: --servers HOST:PORT,HOST:PORT. Tables live in memory until the server
+stops; a trainer saves them with its --save.
+"""
+
+EPILOG = """\
+examples:
+  ps-server                                    listen on 127.0.0.1:7000
+  ps-server --listen 127.0.0.1:0               pick a free port and print it
+  ps-server --listen 10.0.0.5:7000 --data-dir /var/lib/ps-server
+
+It prints "listening on HOST:PORT" when it is ready. Ctrl-C or SIGTERM stops it:
+requests under way end, the exit code is 0. There is no password: listen where
+only your trainers reach.
+"""
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="ps-server",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--listen",
+        metavar="HOST:PORT",
+        default="127.0.0.1:7000",
+        type=_address,
+        help="address to listen on; port 0 picks a free one (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--data-dir",
+        metavar="DIR",
+        type=Path,
+        help="this server's own folder, where a checkpoint that is loaded waits until all of it "
+        "has arrived; created if missing (default: a temporary folder, removed at the end)",
+    )
+    parser.add_argument(
+        "--log-level",
+        default="info",
+        choices=["debug", "info", "warning", "error"],
+        help="how much to say on stderr (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--version",
+        action="version",
+        version=f"ps-server {VERSION} (native core by {COMPILER}, grpcio {grpc.__version__}, "
+        f"protobuf {protobuf.__version__})",
+    )
+    return parser
+
+
+def _address(text: str) -> str:
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isdigit() or int(port) > 65535:
+        raise argparse.ArgumentTypeError(
+            f"an address is HOST:PORT with a port from 0 to 65535, got {text!r}"
+        )
+    return text
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a server until SIGTERM or Ctrl-C; returns the exit code."""
+    options = _parser().parse_args(arguments)
+    logging.basicConfig(
+        level=options.log_level.upper(),
+        stream=sys.stderr,
+        format="%(asctime)s %(levelname)s %(message)s",
+    )
+    stopped = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopped.set())
+    try:
+        with Server(options.listen, data_dir=options.data_dir) as server:
+            print(f"listening on {server.address}", flush=True)
+            stopped.wait()
+            logger.info("stopping")
+    except OSError as error:
+        print(f"ps-server: error: {error}", file=sys.stderr)
+        return 1
+    logger.info("stopped")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,124 @@
+"""Server: the port, the threads, health, reflection and a graceful stop."""
+
+import fcntl
+import logging
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from ps_server.service import Service
+from ps_server.store import Store
+from ps_server.wire import MAX_MESSAGE_BYTES, ps_pb2, ps_pb2_grpc
+
+__all__ = ["Server"]
+
+logger = logging.getLogger(__name__)
+
+SERVICE = ps_pb2.DESCRIPTOR.services_by_name["ParameterServer"].full_name
+
+# A request holds a thread while it runs. One pull and one push a worker are in flight, saves and
+# loads beside them; a grpcio server is one core's worth however many threads it has.
+NUM_THREADS = 16
+
+GRACE_SECONDS = 3.0
+
+
+class Server:
+    """A parameter server: one store behind one gRPC port.
+
+    A context manager: it listens from `__enter__` to `__exit__`, which lets the
+    requests under way end and releases all it holds.
+
+    Args:
+        listen: HOST:PORT to listen on; port 0 picks a free one.
+        data_dir: The server's own folder, created and locked; None takes a
+            temporary one.
+
+    Raises:
+        OSError: The address cannot be listened on, or another server has the
+            folder.
+    """
+
+    def __init__(self, listen: str = "127.0.0.1:7000", *, data_dir: Path | None = None) -> None:
+        self._listen = listen
+        self._data_dir = data_dir
+        self._resources = ExitStack()
+        self.address = ""
+
+    def __enter__(self) -> "Server":
+        with ExitStack() as undo:
+            if self._data_dir is None:
+                folder = Path(undo.enter_context(tempfile.TemporaryDirectory(prefix="ps-server-")))
+            else:
+                folder = self._data_dir
+                undo.enter_context(_FolderLock(folder))
+            service = Service(Store(), data_dir=folder)
+            self._start(service, undo)
+            self._resources = undo.pop_all()
+        return self
+
+    def _start(self, service: Service, undo: ExitStack) -> None:
+        threads = undo.enter_context(ThreadPoolExecutor(NUM_THREADS, thread_name_prefix="request"))
+        server = grpc.server(
+            threads,
+            options=[
+                ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+                ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+                ("grpc.so_reuseport", 0),  # two servers on one port are a mistake
+            ],
+        )
+        ps_pb2_grpc.add_ParameterServerServicer_to_server(service, server)
+        checks = health.HealthServicer()
+        health_pb2_grpc.add_HealthServicer_to_server(checks, server)
+        for name in ("", SERVICE):
+            checks.set(name, health_pb2.HealthCheckResponse.SERVING)
+        names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(names, server)
+        host = self._listen.rpartition(":")[0]
+        try:
+            port = server.add_insecure_port(self._listen)
+        except RuntimeError as error:
+            raise OSError(
+                f"cannot listen on {self._listen}; is another server there? "
+                "name another address with --listen HOST:PORT, port 0 picks a free one"
+            ) from error
+        server.start()
+        undo.callback(lambda: server.stop(grace=GRACE_SECONDS).wait())
+        undo.callback(checks.enter_graceful_shutdown)
+        self.address = f"{host}:{port}"
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._resources.close()
+
+
+class _FolderLock:
+    """Creates a folder and keeps other servers out of it while it is open."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "lock"
+
+    def __enter__(self) -> "_FolderLock":
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = self._path.open("w")
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            self._file.close()
+            raise OSError(
+                f"the folder {self._path.parent} is another server's; give each its own --data-dir"
+            ) from error
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._file.close()

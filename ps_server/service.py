@@ -1,0 +1,181 @@
+"""The ParameterServer service: decode, call the store, encode. No other logic."""
+
+import functools
+import logging
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import grpc
+import numpy as np
+
+from ps_server.store import (
+    RouteMismatch,
+    SnapshotError,
+    SpecMismatch,
+    Store,
+    TableNotFound,
+    TableStats,
+)
+from ps_server.version import VERSION
+from ps_server.wire import (
+    array_from_bytes,
+    bytes_from_array,
+    ps_pb2,
+    ps_pb2_grpc,
+    route_from_message,
+    route_to_message,
+    spec_from_message,
+    spec_to_message,
+)
+
+__all__ = ["STATUS_OF", "Service"]
+
+logger = logging.getLogger(__name__)
+
+CHUNK_BYTES = 1 << 20
+
+STATUS_OF: dict[type[Exception], grpc.StatusCode] = {
+    TableNotFound: grpc.StatusCode.NOT_FOUND,
+    SpecMismatch: grpc.StatusCode.ALREADY_EXISTS,
+    RouteMismatch: grpc.StatusCode.FAILED_PRECONDITION,
+    SnapshotError: grpc.StatusCode.DATA_LOSS,
+    ValueError: grpc.StatusCode.INVALID_ARGUMENT,
+    MemoryError: grpc.StatusCode.RESOURCE_EXHAUSTED,
+}
+"""What a worker is told of an exception; any other is INTERNAL and logged here."""
+
+Request = TypeVar("Request")
+Reply = TypeVar("Reply")
+
+
+def _abort(context: grpc.ServicerContext, error: Exception) -> None:
+    code = next((code for kind, code in STATUS_OF.items() if isinstance(error, kind)), None)
+    if code is None:
+        logger.exception("a request failed")
+        code = grpc.StatusCode.INTERNAL
+    context.abort(code, str(error) or type(error).__name__)
+
+
+def _unary(
+    method: Callable[["Service", Request], Reply],
+) -> Callable[["Service", Request, grpc.ServicerContext], Reply]:
+    """Turns the exceptions of a method into gRPC statuses."""
+
+    @functools.wraps(method)
+    def call(self: "Service", request: Request, context: grpc.ServicerContext) -> Reply:
+        try:
+            return method(self, request)
+        except Exception as error:  # the boundary: each becomes a status
+            _abort(context, error)
+            raise
+
+    return call
+
+
+class Service(ps_pb2_grpc.ParameterServerServicer):
+    """Serves one store over gRPC.
+
+    Args:
+        store: What is served.
+        data_dir: Where the snapshots of a load wait until all have arrived.
+    """
+
+    def __init__(self, store: Store, *, data_dir: Path) -> None:
+        self._store = store
+        self._data_dir = data_dir
+
+    @_unary
+    def Stats(self, request: ps_pb2.StatsRequest) -> ps_pb2.StatsReply:  # noqa: N802
+        """Tells what the server is and holds."""
+        route = self._store.route
+        return ps_pb2.StatsReply(
+            server_id=self._store.id,
+            version=VERSION,
+            route=None if route is None else route_to_message(route),
+            tables=[_stats_message(stats) for stats in self._store.stats()],
+        )
+
+    @_unary
+    def CreateTable(self, request: ps_pb2.CreateTableRequest) -> ps_pb2.TableStats:  # noqa: N802
+        """Creates a table or attaches to it."""
+        spec, route = spec_from_message(request.spec), route_from_message(request.route)
+        return _stats_message(self._store.create_table(spec, route))
+
+    @_unary
+    def DropTable(self, request: ps_pb2.DropTableRequest) -> ps_pb2.DropTableReply:  # noqa: N802
+        """Drops a table."""
+        self._store.drop_table(request.table)
+        return ps_pb2.DropTableReply()
+
+    @_unary
+    def Pull(self, request: ps_pb2.PullRequest) -> ps_pb2.PullReply:  # noqa: N802
+        """Reads rows."""
+        keys = {part.table: array_from_bytes(part.keys, np.uint64) for part in request.tables}
+        _check_unique(len(keys), len(request.tables))
+        rows = self._store.pull(request.route, keys, insert=request.insert)
+        return ps_pb2.PullReply(rows=[bytes_from_array(part) for part in rows])
+
+    @_unary
+    def Push(self, request: ps_pb2.PushRequest) -> ps_pb2.PushReply:  # noqa: N802
+        """Applies gradients."""
+        gradients = {}
+        for part in request.tables:
+            keys = array_from_bytes(part.keys, np.uint64)
+            flat = array_from_bytes(part.gradients, np.float32)
+            width = len(flat) // max(1, len(keys))
+            if width * len(keys) != len(flat):
+                raise ValueError(
+                    f"gradients of table {part.table!r} must be one row a key, got {len(flat)} "
+                    f"numbers for {len(keys)} keys"
+                )
+            gradients[part.table] = (keys, flat.reshape(len(keys), width))
+        _check_unique(len(gradients), len(request.tables))
+        self._store.push(request.route, gradients, step=request.step)
+        return ps_pb2.PushReply()
+
+    def Save(  # noqa: N802
+        self, request: ps_pb2.SaveRequest, context: grpc.ServicerContext
+    ) -> Iterator[ps_pb2.SaveReply]:
+        """Streams the snapshots of a table."""
+        try:
+            for name, data in self._store.save(request.route, request.table):
+                for start in range(0, len(data), CHUNK_BYTES):
+                    yield ps_pb2.SaveReply(name=name, data=data[start : start + CHUNK_BYTES])
+        except Exception as error:  # the boundary: each becomes a status
+            _abort(context, error)
+
+    @_unary
+    def Load(self, requests: Iterator[ps_pb2.LoadRequest]) -> ps_pb2.LoadReply:  # noqa: N802
+        """Receives the snapshots of a table, then replaces its rows."""
+        first = next(requests)
+        with tempfile.TemporaryDirectory(prefix="load-", dir=self._data_dir) as folder:
+            paths: list[Path] = []
+            for request in requests:
+                name = Path(request.name).name
+                if name != request.name or not name:
+                    raise ValueError(f"a snapshot needs a plain file name, got {request.name!r}")
+                path = Path(folder) / name
+                if not paths or paths[-1] != path:
+                    paths.append(path)
+                with path.open("ab") as file:
+                    file.write(request.data)
+            num_rows = self._store.load(first.route, first.table, paths)
+        return ps_pb2.LoadReply(num_rows=num_rows)
+
+
+def _check_unique(num_names: int, num_parts: int) -> None:
+    if num_names != num_parts:
+        raise ValueError(
+            f"a request must name each table once, got {num_parts} parts of {num_names}"
+        )
+
+
+def _stats_message(stats: TableStats) -> ps_pb2.TableStats:
+    return ps_pb2.TableStats(
+        spec=spec_to_message(stats.spec),
+        num_rows=stats.num_rows,
+        memory_bytes=stats.memory_bytes,
+        last_step=stats.last_step,
+    )

@@ -1,0 +1,249 @@
+"""Store: the named tables of one server. Knows no transport.
+
+The daemon serves a store over gRPC; a trainer without servers holds one in its
+own process. Both reach the same code, so both give the same bits.
+"""
+
+import dataclasses
+import logging
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ps_server.checkpoint import (
+    SnapshotError,
+    buckets_of_snapshot,
+    read_snapshot,
+    rows_within,
+    snapshots,
+)
+from ps_server.route import Route
+from ps_server.spec import TableSpec
+from ps_server.table import Table
+
+__all__ = [
+    "RouteMismatch",
+    "SnapshotError",
+    "SpecMismatch",
+    "Store",
+    "StoreError",
+    "TableNotFound",
+    "TableStats",
+    "buckets_of_snapshot",
+]
+
+logger = logging.getLogger(__name__)
+
+
+class StoreError(Exception):
+    """A store refused a request; nothing changed."""
+
+
+class TableNotFound(StoreError):
+    """The store holds no table of that name."""
+
+
+class SpecMismatch(StoreError):
+    """The store holds a table of that name with another spec."""
+
+
+class RouteMismatch(StoreError):
+    """The store serves as one of another set of servers."""
+
+
+@dataclass(frozen=True)
+class TableStats:
+    """What a table holds on one server.
+
+    Attributes:
+        spec: What the table is.
+        num_rows: Rows on this server.
+        memory_bytes: Of rows, optimizer state and index on this server.
+        last_step: The largest step pushed, 0 before the first.
+    """
+
+    spec: TableSpec
+    num_rows: int
+    memory_bytes: int
+    last_step: int
+
+
+class Store:
+    """The tables of one server. All methods may be called from any thread.
+
+    A store takes the route of its first table and keeps it until its last
+    table is dropped; requests under another route are refused.
+    """
+
+    def __init__(self) -> None:
+        self.id = uuid4().hex
+        self._lock = threading.Lock()  # guards _tables and _route, never held during table work
+        self._tables: dict[str, Table] = {}
+        self._route: Route | None = None
+
+    @property
+    def route(self) -> Route | None:
+        """The route of the tables here, None while there is none."""
+        return self._route
+
+    def stats(self) -> list[TableStats]:
+        """Returns what each table holds, by name."""
+        with self._lock:
+            tables = sorted(self._tables.items())
+        return [_stats_of(table) for _, table in tables]
+
+    def create_table(self, spec: TableSpec, route: Route) -> TableStats:
+        """Creates a table, or attaches to the one there.
+
+        Raises:
+            SpecMismatch: A table of that name with another spec is there.
+            RouteMismatch: The tables here were created under another route.
+            ValueError: This server is not in the route.
+        """
+        route.buckets_of(self.id)
+        with self._lock:
+            if self._route is not None and self._route.fingerprint != route.fingerprint:
+                raise RouteMismatch(
+                    f"this server's tables were created on the servers {self._route}, "
+                    f"got the servers {route}; name the same servers, or drop the tables first"
+                )
+            table = self._tables.get(spec.name)
+            if table is None:
+                table = self._tables[spec.name] = Table(spec)
+                self._route = route
+                logger.info("created table %s: %s", spec.name, spec)
+            elif table.spec != spec:
+                raise SpecMismatch(_difference(table.spec, spec))
+        return _stats_of(table)
+
+    def drop_table(self, name: str) -> None:
+        """Drops a table; one that is not there is no error."""
+        with self._lock:
+            if self._tables.pop(name, None) is not None:
+                logger.info("dropped table %s", name)
+            if not self._tables:
+                self._route = None
+
+    def pull(
+        self, route: int, keys: Mapping[str, NDArray[np.uint64]], *, insert: bool
+    ) -> list[NDArray[np.float32]]:
+        """Returns the rows of keys `[n]`, `[n, dim]` for each table.
+
+        Args:
+            route: Fingerprint of the caller's route.
+            keys: By table.
+            insert: Whether a missing row is created. Its weights are returned
+                either way.
+
+        Raises:
+            TableNotFound: There is no such table.
+            RouteMismatch: The route is another.
+        """
+        tables = self._find(route, keys)
+        return [
+            table.pull(wanted, insert=insert)
+            for table, wanted in zip(tables, keys.values(), strict=True)
+        ]
+
+    def push(
+        self,
+        route: int,
+        gradients: Mapping[str, tuple[NDArray[np.uint64], NDArray[np.float32]]],
+        *,
+        step: int,
+    ) -> None:
+        """Applies gradients `[n, dim]` to the rows of keys `[n]` of each table.
+
+        Args:
+            route: Fingerprint of the caller's route.
+            gradients: Keys and gradients by table.
+            step: From 1: which update of the tables this is.
+
+        Raises:
+            TableNotFound: There is no such table.
+            RouteMismatch: The route is another.
+            ValueError: Shapes do not agree.
+        """
+        tables = self._find(route, gradients)
+        for table, (keys, gradient) in zip(tables, gradients.values(), strict=True):
+            if gradient.shape != (len(keys), table.spec.dim):
+                raise ValueError(
+                    f"gradients of table {table.spec.name!r} must have shape "
+                    f"[{len(keys)}, {table.spec.dim}], got {list(gradient.shape)}"
+                )
+        for table, (keys, gradient) in zip(tables, gradients.values(), strict=True):
+            table.push(keys, gradient, step=step)
+
+    def save(self, route: int, name: str) -> Iterator[tuple[str, bytes]]:
+        """Yields the file name and content of each snapshot of a table's rows here.
+
+        Raises:
+            TableNotFound: There is no such table.
+            RouteMismatch: The route is another.
+        """
+        (table,) = self._find(route, [name])
+        assert self._route is not None
+        yield from snapshots(table, self._route.buckets_of(self.id))
+
+    def load(self, route: int, name: str, paths: Sequence[Path]) -> int:
+        """Replaces a table's rows by those in snapshots that this server owns.
+
+        Args:
+            route: Fingerprint of the caller's route.
+            name: Of the table.
+            paths: Snapshots, in any order. All are checked before a row changes.
+
+        Returns:
+            Rows of the table here, after the load.
+
+        Raises:
+            TableNotFound: There is no such table.
+            RouteMismatch: The route is another.
+            SnapshotError: A snapshot is broken or of another table.
+        """
+        (table,) = self._find(route, [name])
+        assert self._route is not None
+        owned = self._route.buckets_of(self.id)
+        for path in paths:
+            read_snapshot(path, table.spec)
+        table.clear()
+        for path in paths:
+            table.import_rows(rows_within(read_snapshot(path, table.spec), owned))
+        logger.info("loaded table %s: %d rows", name, table.num_rows)
+        return table.num_rows
+
+    def _find(self, route: int, names: Sequence[str] | Mapping[str, object]) -> list[Table]:
+        with self._lock:
+            tables = []
+            for name in names:
+                if name not in self._tables:
+                    held = ", ".join(sorted(self._tables)) or "none"
+                    raise TableNotFound(
+                        f"table {name!r} must be created first, this server holds {held}; "
+                        "a server that was restarted starts empty"
+                    )
+                tables.append(self._tables[name])
+            if self._route is not None and self._route.fingerprint != route:
+                raise RouteMismatch(
+                    f"a request must come under the route of this server's tables, {self._route} "
+                    f"({self._route.fingerprint:#x}), got {route:#x}; another trainer dropped "
+                    "and re-created them"
+                )
+        return tables
+
+
+def _stats_of(table: Table) -> TableStats:
+    return TableStats(table.spec, table.num_rows, table.memory_bytes, table.last_step)
+
+
+def _difference(have: TableSpec, want: TableSpec) -> str:
+    fields = [field.name for field in dataclasses.fields(have)]
+    changed = [name for name in fields if getattr(have, name) != getattr(want, name)]
+    here = ", ".join(f"{name}={getattr(have, name)}" for name in changed)
+    got = ", ".join(f"{name}={getattr(want, name)}" for name in changed)
+    return f"table {have.name!r} has {here} here, got {got}; drop it or rename the new one"

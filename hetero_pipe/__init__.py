@@ -1,0 +1,60 @@
+"""Trains CTR models whose embedding tables outgrow a GPU, on stock PaddlePaddle.
+
+The public names, loaded on first use: importing this package imports neither
+Paddle nor the native tables.
+"""
+
+from importlib import import_module
+from importlib.metadata import version
+from typing import Any
+
+_MODULE_OF = {
+    "Adagrad": "ps_server.spec",
+    "Adam": "ps_server.spec",
+    "CheckpointError": "hetero_pipe.errors",
+    "ConfigError": "hetero_pipe.errors",
+    "Constant": "ps_server.spec",
+    "DataError": "hetero_pipe.errors",
+    "Embedding": "hetero_pipe.nn",
+    "HeteroPipeError": "hetero_pipe.errors",
+    "NonFiniteError": "hetero_pipe.errors",
+    "Normal": "ps_server.spec",
+    "Plan": "hetero_pipe.plan",
+    "PlanError": "hetero_pipe.errors",
+    "RouteMismatch": "hetero_pipe.errors",
+    "SGD": "ps_server.spec",
+    "ServerError": "hetero_pipe.errors",
+    "ServerUnavailable": "hetero_pipe.errors",
+    "SpecMismatch": "hetero_pipe.errors",
+    "StageError": "hetero_pipe.errors",
+    "TableNotFound": "hetero_pipe.errors",
+    "Trainer": "hetero_pipe.trainer",
+    "Uniform": "ps_server.spec",
+    "default_plan": "hetero_pipe.trainer",
+    "read_csv": "hetero_pipe.data",
+    "read_parquet": "hetero_pipe.data",
+}
+
+__all__ = sorted(_MODULE_OF)  # noqa: PLE0605  # a list, which ruff cannot see
+
+
+def __getattr__(name: str) -> Any:  # any public object
+    if name == "__version__":
+        return version("hetero_pipe")
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'hetero_pipe' has no attribute {name!r}")
+    try:
+        return getattr(import_module(_MODULE_OF[name]), name)
+    except ModuleNotFoundError as error:
+        if error.name != "paddle":
+            raise
+        from hetero_pipe.errors import MissingExtra  # noqa: PLC0415  # on failure alone
+
+        raise MissingExtra(
+            f"hp.{name} needs PaddlePaddle, which is not installed; "
+            "pip install 'hetero_pipe[cpu]' or 'hetero_pipe[gpu]'"
+        ) from error
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -1,0 +1,11 @@
+"""How does a worker speak to servers? It pulls and pushes rows by key, wherever they live.
+
+The client dedups keys, splits them by server, asks all servers at once and
+puts the rows together. It never knows what the rows are for.
+"""
+
+from hetero_pipe.client.client import Client
+from hetero_pipe.client.route import RoutedKeys
+from hetero_pipe.client.status import ERROR_OF
+
+__all__ = ["ERROR_OF", "Client", "RoutedKeys"]

@@ -1,0 +1,246 @@
+"""Client: what a worker holds to pull and push rows, wherever they live."""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hetero_pipe.client.connect import Connection, check_route, connect_embedded, connect_servers
+from hetero_pipe.client.route import RoutedKeys, route_keys
+from hetero_pipe.client.transport import ServerStats
+from hetero_pipe.data import aligned_empty
+from hetero_pipe.errors import CheckpointError, ServerError
+from ps_server.spec import TableSpec
+from ps_server.store import SnapshotError, buckets_of_snapshot
+
+__all__ = ["Client"]
+
+Value = TypeVar("Value")
+
+logger = logging.getLogger(__name__)
+
+
+class Client:
+    """The tables of a job, on its servers or in this process.
+
+    A context manager. `route`, `pull` and `push` may be called from different
+    threads at once; a call blocks until every server has answered.
+
+    Args:
+        servers: HOST:PORT of each; None keeps the tables in this process.
+        connect_timeout: Seconds to wait for servers that are not there yet.
+
+    Raises:
+        ConfigError: An address is malformed, or two name the same server.
+        ServerUnavailable: A server did not answer in time.
+    """
+
+    def __init__(self, servers: Sequence[str] | None, *, connect_timeout: float = 40.0) -> None:
+        self._route, self._connections = (
+            connect_embedded()
+            if servers is None
+            else connect_servers(servers, connect_timeout=connect_timeout)
+        )
+        self._specs: dict[str, TableSpec] = {}
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Of the servers, in the order of their buckets."""
+        return tuple(connection.ref.address for connection in self._connections)
+
+    def attach(self, specs: Iterable[TableSpec], *, fresh: bool = False) -> int:
+        """Creates the tables, or attaches to those that are there.
+
+        Args:
+            specs: Of the tables.
+            fresh: Drop tables of these names first.
+
+        Returns:
+            The largest step pushed to any of them, 0 for new ones.
+
+        Raises:
+            SpecMismatch: A table of that name with another spec is there.
+            RouteMismatch: The servers serve as part of another set.
+            ServerError: Some servers hold a table and some do not.
+        """
+        wanted = {spec.name: spec for spec in specs}
+        if fresh:
+            for name in wanted:
+                self._on_each(partial(_drop, name))
+        stats = self._on_each(lambda c: c.control.stats())
+        for connection, held in zip(self._connections, stats, strict=True):
+            check_route(self._route, connection.ref.address, held)
+        for name in wanted:
+            self._check_whole(name, [name in held.tables for held in stats])
+        return max(self._attach_one(spec, stats) for spec in wanted.values())
+
+    def _attach_one(self, spec: TableSpec, stats: Sequence[ServerStats]) -> int:
+        tables = self._on_each(lambda c: c.control.create_table(spec, self._route))
+        if any(spec.name in held.tables for held in stats):
+            num_rows = sum(table.num_rows for table in tables)
+            logger.info("attached to table %s: %d rows on %s", spec.name, num_rows, self._route)
+        self._specs[spec.name] = spec
+        return max(table.last_step for table in tables)
+
+    def _check_whole(self, name: str, holds: Sequence[bool]) -> None:
+        if any(holds) and not all(holds):
+            without = [
+                c.ref.address for c, has in zip(self._connections, holds, strict=True) if not has
+            ]
+            raise ServerError(
+                f"table {name!r} must be on every server, got none on {', '.join(without)}, which "
+                "was restarted and has lost its rows; start over with fresh=True (--fresh), then "
+                "load a checkpoint"
+            )
+
+    def route(self, keys: NDArray[np.uint64]) -> RoutedKeys:
+        """Returns the distinct keys of `keys` `[n]`, grouped by server."""
+        return route_keys(keys, self._route)
+
+    def pull(
+        self, keys: Mapping[str, RoutedKeys], *, insert: bool
+    ) -> dict[str, NDArray[np.float32]]:
+        """Returns the rows of each table's keys.
+
+        Args:
+            keys: By table.
+            insert: Whether a missing row is created. Its weights are returned
+                either way.
+
+        Returns:
+            By table: float32 `[u, dim]`, row i that of key i, starting at a
+            multiple of 64 bytes.
+
+        Raises:
+            ServerError: A server refused, failed or did not answer.
+        """
+        replies = []
+        for server, connection in enumerate(self._connections):
+            part = {
+                name: routed.keys[routed.slice_of(server)]
+                for name, routed in keys.items()
+                if routed.slice_of(server).stop > routed.slice_of(server).start
+            }
+            if part:
+                reply = connection.data.pull(self._route.fingerprint, part, insert=insert)
+                replies.append((server, part, reply))
+        pieces: dict[str, list[tuple[slice, NDArray[np.float32]]]] = {name: [] for name in keys}
+        for server, part, reply in replies:
+            for name, rows in zip(part, reply.result(), strict=True):
+                pieces[name].append((keys[name].slice_of(server), rows))
+        return {
+            name: _assemble(len(routed.keys), self._specs[name].dim, pieces[name])
+            for name, routed in keys.items()
+        }
+
+    def push(
+        self,
+        keys: Mapping[str, RoutedKeys],
+        gradients: Mapping[str, NDArray[np.float32]],
+        *,
+        step: int,
+    ) -> None:
+        """Applies the gradients of each table and returns when every server has.
+
+        Args:
+            keys: By table.
+            gradients: By table: float32 `[u, dim]`, row i that of key i.
+            step: From 1: which update of the tables this is.
+
+        Raises:
+            ServerError: A server refused, failed or did not answer; other
+                servers may have applied their part.
+        """
+        replies = []
+        for server, connection in enumerate(self._connections):
+            part = {}
+            for name, gradient in gradients.items():
+                where = keys[name].slice_of(server)
+                if where.stop > where.start:
+                    part[name] = (keys[name].keys[where], gradient[where])
+            if part:
+                replies.append(connection.data.push(self._route.fingerprint, part, step=step))
+        for reply in replies:
+            reply.result()
+
+    def num_rows(self) -> dict[str, int]:
+        """Returns the rows of each attached table, over all servers."""
+        stats = self._on_each(lambda c: c.control.stats())
+        return {name: sum(held.tables[name].num_rows for held in stats) for name in self._specs}
+
+    def save(self, table: str) -> Iterator[tuple[str, Iterable[bytes]]]:
+        """Yields file name and content of each snapshot of a table, the content in pieces.
+
+        Raises:
+            ServerError: A server refused or failed.
+        """
+        for connection in self._connections:
+            yield from connection.control.save(self._route.fingerprint, table)
+
+    def load(self, table: str, paths: Sequence[Path]) -> int:
+        """Replaces a table's rows by those in snapshots, saved by any number of servers.
+
+        Returns:
+            Rows of the table after the load.
+
+        Raises:
+            CheckpointError: A snapshot is broken or of another table. No server
+                that it was sent to has changed a row.
+            ServerError: A server refused or failed.
+        """
+        try:
+            buckets = {path: buckets_of_snapshot(path.name) for path in paths}
+        except SnapshotError as error:
+            raise CheckpointError(str(error)) from error
+        fingerprint = self._route.fingerprint
+
+        def load_part(connection: Connection) -> int:
+            owned = self._route.buckets_of(connection.ref.id)
+            part = [p for p, b in buckets.items() if b.start < owned.stop and owned.start < b.stop]
+            return connection.control.load(fingerprint, table, part)
+
+        return sum(self._on_each(load_part))
+
+    def close(self) -> None:
+        """Gives up the connections; calls under way in other threads fail."""
+        for connection in self._connections:
+            connection.data.close()
+
+    def _on_each(self, work: Callable[[Connection], Value]) -> list[Value]:
+        with ThreadPoolExecutor(len(self._connections), thread_name_prefix="server") as threads:
+            return list(threads.map(work, self._connections))
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _drop(name: str, connection: Connection) -> None:
+    connection.control.drop_table(name)
+
+
+def _assemble(
+    num_rows: int, dim: int, pieces: Sequence[tuple[slice, NDArray[np.float32]]]
+) -> NDArray[np.float32]:
+    """Returns the pieces in one array that starts at a multiple of 64 bytes."""
+    if len(pieces) == 1:
+        rows = pieces[0][1]
+        if rows.flags.writeable and rows.ctypes.data % 64 == 0:
+            return rows
+    whole = aligned_empty((num_rows, dim), np.float32)
+    for where, rows in pieces:
+        whole[where] = rows
+    return whole

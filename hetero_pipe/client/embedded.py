@@ -1,0 +1,69 @@
+"""The store in the trainer's own process: no server, no wire, the same tables."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hetero_pipe.client.status import translate_store_error
+from hetero_pipe.client.transport import Gradients, Keys, Reply, ServerStats
+from ps_server.route import Route
+from ps_server.spec import TableSpec
+from ps_server.store import Store, StoreError, TableStats
+
+Value = TypeVar("Value")
+
+ADDRESS = "embedded"
+
+
+@dataclass(frozen=True)
+class _Done(Reply[Value]):
+    """A reply that is there."""
+
+    value: Value
+
+    def result(self) -> Value:
+        return self.value
+
+
+def _call(work: Callable[[], Value]) -> Value:
+    try:
+        return work()
+    except StoreError as error:
+        raise translate_store_error(error, ADDRESS) from error
+
+
+class EmbeddedTransport:
+    """Both planes to a store of this process. Work is done in the calling thread."""
+
+    def __init__(self) -> None:
+        self._store = Store()
+
+    def pull(self, route: int, keys: Keys, *, insert: bool) -> Reply[list[NDArray[np.float32]]]:
+        return _Done(_call(lambda: self._store.pull(route, keys, insert=insert)))
+
+    def push(self, route: int, gradients: Gradients, *, step: int) -> Reply[None]:
+        return _Done(_call(lambda: self._store.push(route, gradients, step=step)))
+
+    def stats(self) -> ServerStats:
+        tables = {stats.spec.name: stats for stats in self._store.stats()}
+        return ServerStats(self._store.id, "", self._store.route, tables)
+
+    def create_table(self, spec: TableSpec, route: Route) -> TableStats:
+        return _call(lambda: self._store.create_table(spec, route))
+
+    def drop_table(self, name: str) -> None:
+        self._store.drop_table(name)
+
+    def save(self, route: int, table: str) -> Iterator[tuple[str, Iterable[bytes]]]:
+        for name, data in _call(lambda: self._store.save(route, table)):
+            yield name, [data]
+
+    def load(self, route: int, table: str, paths: Iterable[Path]) -> int:
+        return _call(lambda: self._store.load(route, table, list(paths)))
+
+    def close(self) -> None:
+        """Nothing to give up: the tables go with the process."""

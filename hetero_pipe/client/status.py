@@ -1,0 +1,61 @@
+"""What a server's refusal is called on this side: where foreign errors are translated, once."""
+
+import grpc
+
+from hetero_pipe.errors import (
+    CheckpointError,
+    HeteroPipeError,
+    RouteMismatch,
+    ServerError,
+    ServerUnavailable,
+    SpecMismatch,
+    TableNotFound,
+)
+from ps_server import store
+
+ERROR_OF: dict[grpc.StatusCode, type[HeteroPipeError]] = {
+    grpc.StatusCode.OK: ServerError,
+    grpc.StatusCode.CANCELLED: ServerUnavailable,
+    grpc.StatusCode.UNKNOWN: ServerError,
+    grpc.StatusCode.INVALID_ARGUMENT: ServerError,
+    grpc.StatusCode.DEADLINE_EXCEEDED: ServerUnavailable,
+    grpc.StatusCode.NOT_FOUND: TableNotFound,
+    grpc.StatusCode.ALREADY_EXISTS: SpecMismatch,
+    grpc.StatusCode.PERMISSION_DENIED: ServerError,
+    grpc.StatusCode.UNAUTHENTICATED: ServerError,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: ServerError,
+    grpc.StatusCode.FAILED_PRECONDITION: RouteMismatch,
+    grpc.StatusCode.ABORTED: ServerError,
+    grpc.StatusCode.OUT_OF_RANGE: ServerError,
+    grpc.StatusCode.UNIMPLEMENTED: ServerError,
+    grpc.StatusCode.INTERNAL: ServerError,
+    grpc.StatusCode.UNAVAILABLE: ServerUnavailable,
+    grpc.StatusCode.DATA_LOSS: CheckpointError,
+}
+"""Every status code, by the error that it becomes."""
+
+_ERROR_OF_STORE: dict[type[Exception], type[HeteroPipeError]] = {
+    store.TableNotFound: TableNotFound,
+    store.SpecMismatch: SpecMismatch,
+    store.RouteMismatch: RouteMismatch,
+    store.SnapshotError: CheckpointError,
+}
+
+
+def translate_status(error: grpc.RpcError, address: str) -> HeteroPipeError:
+    """Returns our error for a failed call to the server at `address`."""
+    code, details = error.code(), error.details() or ""
+    kind = ERROR_OF[code]
+    if kind is ServerUnavailable:
+        return kind(
+            f"server {address} must be reachable, got {code.name}: {details}; "
+            f"start it with: ps-server --listen {address}"
+        )
+    if kind is ServerError:
+        return kind(f"server {address} failed with {code.name}: {details}")
+    return kind(f"{details} (server {address})")
+
+
+def translate_store_error(error: Exception, address: str) -> HeteroPipeError:
+    """Returns our error for what a store in this process raised."""
+    return _ERROR_OF_STORE.get(type(error), ServerError)(f"{error} (server {address})")

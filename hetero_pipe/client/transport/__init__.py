@@ -1,0 +1,12 @@
+"""The seam between the client and one server; how bytes get there is behind it."""
+
+from hetero_pipe.client.transport.protocol import (
+    ControlPlane,
+    DataPlane,
+    Gradients,
+    Keys,
+    Reply,
+    ServerStats,
+)
+
+__all__ = ["ControlPlane", "DataPlane", "Gradients", "Keys", "Reply", "ServerStats"]

@@ -1,0 +1,205 @@
+"""gRPC: the portable way to a server, for both planes."""
+
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+from numpy.typing import NDArray
+
+from hetero_pipe.client.status import translate_status
+from hetero_pipe.client.transport.protocol import Gradients, Keys, Reply, ServerStats
+from hetero_pipe.errors import ServerUnavailable
+from ps_server.route import Route
+from ps_server.spec import TableSpec
+from ps_server.store import TableStats
+from ps_server.wire import (
+    MAX_MESSAGE_BYTES,
+    array_from_bytes,
+    bytes_from_array,
+    ps_pb2,
+    ps_pb2_grpc,
+    route_from_message,
+    route_to_message,
+    spec_from_message,
+    spec_to_message,
+)
+
+CHUNK_BYTES = 1 << 20
+
+# A pull or push takes milliseconds; a server that needs longer is stuck or gone.
+CALL_SECONDS = 60.0
+# A save or load moves a whole table; it fails by the connection, hardly ever by this.
+BULK_SECONDS = 3600.0
+RETRY_SECONDS = 0.2
+PROBE_SECONDS = 1.0
+
+OPTIONS = [
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    # Trainers may start before servers: knock often, so that training starts when they do.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 2_000),  # how long one attempt to connect may take
+    ("grpc.max_reconnect_backoff_ms", 500),
+    # Servers are named by address; a proxy of the environment has no part in it.
+    ("grpc.enable_http_proxy", 0),
+    # A host that vanished without closing its connection is noticed.
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+]
+
+
+class _Call(Reply[Any]):
+    """A call under way."""
+
+    def __init__(self, future: Any, address: str) -> None:  # grpc has no stubs
+        self._future = future
+        self._address = address
+
+    def result(self) -> Any:
+        try:
+            return self._future.result()
+        except grpc.FutureCancelledError as error:
+            raise ServerUnavailable(f"the call to server {self._address} was given up") from error
+        except grpc.RpcError as error:
+            raise translate_status(error, self._address) from error
+
+
+class _PullCall(_Call):
+    """A pull under way."""
+
+    def __init__(self, future: Any, address: str, num_keys: list[int]) -> None:
+        super().__init__(future, address)
+        self._num_keys = num_keys
+
+    def result(self) -> list[NDArray[np.float32]]:
+        reply = super().result()
+        return [
+            array_from_bytes(data, np.float32).reshape(num_keys, -1)
+            for data, num_keys in zip(reply.rows, self._num_keys, strict=True)
+        ]
+
+
+class _PushCall(_Call):
+    """A push under way."""
+
+    def result(self) -> None:
+        super().result()
+
+
+class GrpcTransport:
+    """Both planes to the server at `address`. Connects at the first call."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self._channel = grpc.insecure_channel(address, options=OPTIONS)
+        self._stub = ps_pb2_grpc.ParameterServerStub(self._channel)
+
+    def pull(self, route: int, keys: Keys, *, insert: bool) -> Reply[list[NDArray[np.float32]]]:
+        tables = [
+            ps_pb2.TableKeys(table=name, keys=bytes_from_array(wanted))
+            for name, wanted in keys.items()
+        ]
+        request = ps_pb2.PullRequest(route=route, insert=insert, tables=tables)
+        future = self._stub.Pull.future(request, timeout=CALL_SECONDS)
+        return _PullCall(future, self.address, [len(wanted) for wanted in keys.values()])
+
+    def push(self, route: int, gradients: Gradients, *, step: int) -> Reply[None]:
+        tables = [
+            ps_pb2.TableGradients(
+                table=name, keys=bytes_from_array(keys), gradients=bytes_from_array(gradient)
+            )
+            for name, (keys, gradient) in gradients.items()
+        ]
+        request = ps_pb2.PushRequest(route=route, step=step, tables=tables)
+        return _PushCall(self._stub.Push.future(request, timeout=CALL_SECONDS), self.address)
+
+    def stats(self) -> ServerStats:
+        return self._stats(CALL_SECONDS)
+
+    def _stats(self, seconds: float) -> ServerStats:
+        reply = self._call(self._stub.Stats, ps_pb2.StatsRequest(), seconds=seconds)
+        route = route_from_message(reply.route) if reply.HasField("route") else None
+        tables = {stats.spec.name: _table_stats(stats) for stats in reply.tables}
+        return ServerStats(reply.server_id, reply.version, route, tables)
+
+    def create_table(self, spec: TableSpec, route: Route) -> TableStats:
+        request = ps_pb2.CreateTableRequest(
+            spec=spec_to_message(spec), route=route_to_message(route)
+        )
+        return _table_stats(self._call(self._stub.CreateTable, request))
+
+    def drop_table(self, name: str) -> None:
+        self._call(self._stub.DropTable, ps_pb2.DropTableRequest(table=name))
+
+    def save(self, route: int, table: str) -> Iterator[tuple[str, Iterable[bytes]]]:
+        request = ps_pb2.SaveRequest(route=route, table=table)
+        pieces = _Pieces(self._stub.Save(request, timeout=BULK_SECONDS), self.address)
+        while (name := pieces.next_name()) is not None:
+            yield name, pieces.of(name)
+
+    def load(self, route: int, table: str, paths: Iterable[Path]) -> int:
+        requests = _load_requests(route, table, paths)
+        return int(self._call(self._stub.Load, requests, seconds=BULK_SECONDS).num_rows)
+
+    def close(self) -> None:
+        self._channel.close()
+
+    def wait(self, seconds: float) -> ServerStats:
+        """Returns the server's stats as soon as it answers, at most `seconds` from now.
+
+        Raises:
+            ServerUnavailable: It did not answer in time.
+        """
+        deadline = time.monotonic() + seconds
+        while True:
+            remaining = deadline - time.monotonic()
+            try:
+                return self._stats(min(max(remaining, PROBE_SECONDS), CALL_SECONDS))
+            except ServerUnavailable:
+                if remaining < RETRY_SECONDS:
+                    raise
+                time.sleep(RETRY_SECONDS)
+
+    def _call(self, method: Any, request: Any, *, seconds: float = CALL_SECONDS) -> Any:
+        return _Call(method.future(request, timeout=seconds), self.address).result()
+
+
+class _Pieces:
+    """Splits a stream of pieces into files, each read to its end before the next."""
+
+    def __init__(self, stream: Any, address: str) -> None:
+        self._stream = stream
+        self._address = address
+        self._ahead: Any = None
+
+    def next_name(self) -> str | None:
+        try:
+            self._ahead = self._ahead or next(self._stream, None)
+        except grpc.RpcError as error:
+            raise translate_status(error, self._address) from error
+        return None if self._ahead is None else self._ahead.name
+
+    def of(self, name: str) -> Iterator[bytes]:
+        while self.next_name() == name:
+            data, self._ahead = self._ahead.data, None
+            yield data
+
+
+def _load_requests(route: int, table: str, paths: Iterable[Path]) -> Iterator[ps_pb2.LoadRequest]:
+    yield ps_pb2.LoadRequest(route=route, table=table)
+    for path in paths:
+        with path.open("rb") as file:
+            while data := file.read(CHUNK_BYTES):
+                yield ps_pb2.LoadRequest(name=path.name, data=data)
+
+
+def _table_stats(message: ps_pb2.TableStats) -> TableStats:
+    return TableStats(
+        spec_from_message(message.spec),
+        message.num_rows,
+        message.memory_bytes,
+        message.last_step,
+    )

@@ -1,0 +1,86 @@
+"""What a transport does for one server.
+
+Rows and gradients go over the data plane, once a step; tables, statistics and
+snapshots over the control plane. They are two, so that a faster data plane can
+stand beside the same control plane.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ps_server.route import Route
+from ps_server.spec import TableSpec
+from ps_server.store import TableStats
+
+Value_co = TypeVar("Value_co", covariant=True)
+
+Keys = Mapping[str, NDArray[np.uint64]]
+"""Keys `[n]` by table."""
+
+Gradients = Mapping[str, tuple[NDArray[np.uint64], NDArray[np.float32]]]
+"""Keys `[n]` and gradients `[n, dim]` by table."""
+
+
+@dataclass(frozen=True)
+class ServerStats:
+    """What a server is and holds.
+
+    Attributes:
+        id: What the server calls itself.
+        version: Of ps_server there.
+        route: Of its tables; None while it holds none.
+        tables: By name.
+    """
+
+    id: str
+    version: str
+    route: Route | None
+    tables: Mapping[str, TableStats]
+
+
+class Reply(Protocol[Value_co]):
+    """What a server will have answered."""
+
+    def result(self) -> Value_co:
+        """Returns the answer; blocks until it is there or its deadline has passed.
+
+        Raises:
+            ServerError: The server refused, failed or did not answer.
+        """
+
+
+class DataPlane(Protocol):
+    """Rows from and gradients to one server. Called from any thread."""
+
+    def pull(self, route: int, keys: Keys, *, insert: bool) -> Reply[list[NDArray[np.float32]]]:
+        """Asks for the rows `[n, dim]` of keys of each table."""
+
+    def push(self, route: int, gradients: Gradients, *, step: int) -> Reply[None]:
+        """Sends gradients; the reply says that they are applied."""
+
+    def close(self) -> None:
+        """Gives up the connection; replies that are awaited fail."""
+
+
+class ControlPlane(Protocol):
+    """Tables and snapshots of one server. Called from any thread."""
+
+    def stats(self) -> ServerStats:
+        """Returns what the server is and holds."""
+
+    def create_table(self, spec: TableSpec, route: Route) -> TableStats:
+        """Creates a table, or attaches to the one there."""
+
+    def drop_table(self, name: str) -> None:
+        """Drops a table; one that is not there is no error."""
+
+    def save(self, route: int, table: str) -> Iterator[tuple[str, Iterable[bytes]]]:
+        """Yields file name and content of each snapshot, the content in pieces."""
+
+    def load(self, route: int, table: str, paths: Iterable[Path]) -> int:
+        """Replaces the rows of a table on this server; returns how many it then holds."""

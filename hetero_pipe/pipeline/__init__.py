@@ -1,0 +1,13 @@
+"""How do stages overlap? Each runs in its own thread and hands on through a bounded hand-off.
+
+The executor moves items from stage to stage in step order, stops when a stage
+fails or the caller has enough, and joins every thread it started. It never
+knows what a stage does.
+"""
+
+from hetero_pipe.pipeline.executor import Executor
+from hetero_pipe.pipeline.handoff import Closed, Handoff
+from hetero_pipe.pipeline.stage import Stage
+from hetero_pipe.pipeline.staleness import StalenessGate
+
+__all__ = ["Closed", "Executor", "Handoff", "Stage", "StalenessGate"]

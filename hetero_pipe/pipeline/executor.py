@@ -1,0 +1,149 @@
+"""Executor: runs a chain of stages, each in its own thread."""
+
+import threading
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import Any
+
+from hetero_pipe.errors import HeteroPipeError, StageError
+from hetero_pipe.pipeline.handoff import Closed, Handoff
+from hetero_pipe.pipeline.stage import Stage
+
+__all__ = ["Executor"]
+
+
+class Executor:
+    """Feeds the items of a source through stages, in order, all stages at once.
+
+    ::
+
+        source ──▶ hand-off ──▶ stage ──▶ hand-off ──▶ stage ──▶ hand-off ──▶ results()
+        thread 0               thread 1               thread 2               the caller's
+
+    A context manager: leaving it stops every thread, however the block ended.
+    When the source or a stage fails at a step, the steps before it still pass
+    the stages after it and come out of `results`, which then raises.
+
+    Args:
+        source: What to run, one item a step. Iterated in a thread of its own.
+        stages: In order. Each gets the item that the one before it returned.
+        capacities: Items that may wait before each stage and before the caller,
+            one more than there are stages.
+        first_step: Number of the first step.
+        source_name: What errors call the source.
+    """
+
+    def __init__(
+        self,
+        source: Iterator[Any],
+        stages: Sequence[Stage],
+        *,
+        capacities: Sequence[int],
+        first_step: int = 0,
+        source_name: str = "read",
+    ) -> None:
+        self._source = source
+        self._source_name = source_name
+        self._stages = stages
+        self._first_step = first_step
+        self._handoffs: list[Handoff[tuple[int, Any]]] = [Handoff(c) for c in capacities]
+        assert len(self._handoffs) == len(stages) + 1, "a hand-off before each stage and the caller"
+        self._stopping = threading.Event()
+        self._failure: BaseException | None = None
+        self._failure_lock = threading.Lock()
+        self._threads = [
+            threading.Thread(target=self._read, name=source_name),
+            *(
+                threading.Thread(target=self._work, args=(i,), name=stage.name)
+                for i, stage in enumerate(stages)
+            ),
+        ]
+
+    def results(self) -> Iterator[tuple[int, Any]]:
+        """Yields step and item of each step that has passed every stage, in step order.
+
+        Raises:
+            HeteroPipeError: A stage failed with it.
+            StageError: A stage failed with another exception, which is its cause.
+        """
+        while True:
+            try:
+                step, item = self._handoffs[-1].get()
+            except Closed:
+                break
+            yield step, item
+        if self._failure is not None:
+            raise self._failure
+
+    def stop(self) -> None:
+        """Takes no more from the source; the steps under way still come out of `results`."""
+        self._stopping.set()
+
+    def __enter__(self) -> "Executor":
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._abort(len(self._stages))
+        self._handoffs[-1].abort()
+        for thread in self._threads:
+            thread.join()
+
+    def _read(self) -> None:
+        step = self._first_step
+        try:
+            # Asked before each item: the one that `stop` overtakes is never read.
+            while not self._stopping.is_set():
+                try:
+                    item = next(self._source)
+                except StopIteration:
+                    break
+                self._handoffs[0].put((step, item))
+                step += 1
+            self._handoffs[0].finish()
+        except Closed:
+            return
+        except BaseException as error:  # a thread's failure is the caller's to handle
+            self._fail(error, self._source_name, step, num_failed=0)
+
+    def _work(self, index: int) -> None:
+        stage, before, after = self._stages[index], *self._handoffs[index : index + 2]
+        step = self._first_step
+        try:
+            while True:
+                try:
+                    step, item = before.get()
+                except Closed:
+                    after.finish()
+                    return
+                after.put((step, stage.run(step, item)))
+        except Closed:
+            return
+        except BaseException as error:  # a thread's failure is the caller's to handle
+            self._fail(error, stage.name, step, num_failed=index + 1)
+
+    def _fail(self, error: BaseException, name: str, step: int, *, num_failed: int) -> None:
+        """Stops the source and the first `num_failed` stages, lets the later ones finish."""
+        if not isinstance(error, HeteroPipeError):
+            wrapped = StageError(f"stage {name} failed at step {step}: {error!r}")
+            wrapped.__cause__ = error
+            error = wrapped
+        with self._failure_lock:  # the first failure is the cause of the rest
+            if self._failure is None:
+                self._failure = error
+        self._abort(num_failed)
+        self._handoffs[num_failed].finish()
+
+    def _abort(self, num_stages: int) -> None:
+        """Stops the source and the first `num_stages` stages, wherever they wait."""
+        self._stopping.set()
+        for handoff in self._handoffs[:num_stages]:
+            handoff.abort()
+        for stage in self._stages[:num_stages]:
+            stage.close()

@@ -1,0 +1,52 @@
+"""Wide & Deep: a linear model that remembers beside a deep network that generalises.
+
+Cheng et al., "Wide & Deep Learning for Recommender Systems", DLRS 2016.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import paddle
+from paddle import nn
+
+import hetero_pipe as hp
+from models.deepfm import SLOTS
+from models.mlp import mlp
+
+
+class WideDeep(nn.Layer):
+    """Logit = one weight a value + deep network over embeddings.
+
+    Args:
+        slots: Categorical columns.
+        num_dense: Numeric columns, 0 for none.
+        dim: Weights of an embedding.
+        hidden: Widths of the deep network's layers.
+        lr: Learning rate of the tables.
+        seed: Of the tables' first rows.
+    """
+
+    def __init__(
+        self,
+        slots: Sequence[str] = SLOTS,
+        num_dense: int = 0,
+        *,
+        dim: int = 16,
+        hidden: Sequence[int] = (128, 64),
+        lr: float = 0.05,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        settings = {"optimizer": hp.Adagrad(lr), "seed": seed, "pooling": "mean"}
+        self.wide = hp.Embedding(slots, dim=1, initializer=hp.Constant(0.0), **settings)
+        self.embedding = hp.Embedding(slots, dim=dim, initializer=hp.Normal(std=0.01), **settings)
+        self.dense = nn.Linear(num_dense, 1) if num_dense else None
+        self.deep = mlp(len(slots) * dim + num_dense, hidden)
+
+    def forward(self, batch: Mapping[str, paddle.Tensor]) -> paddle.Tensor:
+        """Returns logits `[batch, 1]`."""
+        logits = self.wide(batch).sum(axis=1)
+        inputs = self.embedding(batch).flatten(1)
+        if self.dense is not None:
+            logits = logits + self.dense(batch["dense"])
+            inputs = paddle.concat([inputs, batch["dense"]], axis=1)
+        return logits + self.deep(inputs)

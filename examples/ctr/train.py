@@ -1,0 +1,133 @@
+"""Trains a CTR model on a CSV or Parquet file, its tables in this process or on servers.
+
+By default on the bundled MovieLens ratings; README.md beside this file has more.
+"""
+
+import argparse
+import json
+import logging
+import sys
+from pathlib import Path
+
+import paddle
+from models import MODELS
+from models.deepfm import SLOTS
+
+import hetero_pipe as hp
+
+SAMPLE = Path(__file__).parent / "data" / "movielens" / "movielens.parquet"
+
+
+def names(text: str) -> list[str]:
+    """Splits a comma-separated flag."""
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Returns the flags."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--model", choices=sorted(MODELS), default="deepfm", help="default: %(default)s")
+    data = parser.add_argument_group("data")
+    add = data.add_argument
+    add("--data", metavar="PATH", type=Path, default=SAMPLE, help="default: bundled MovieLens")
+    add("--format", choices=["csv", "parquet"], help="default: by the file's name")
+    add("--label", metavar="COLUMN", default="label", help="0 or 1; default: %(default)s")
+    add("--slots", metavar="COLUMNS", type=names, help="categorical columns, comma-separated")
+    add("--dense", metavar="COLUMNS", type=names, default=[], help="numeric columns")
+    add("--multi-hot-separator", metavar="TEXT", help="splits one field into several values")
+    add("--eval-data", metavar="PATH", type=Path, help="default: 10%% of --data, by a row's hash")
+    add("--batch-size", metavar="N", type=int, default=512, help="default: %(default)s")
+    run = parser.add_argument_group("training")
+    add = run.add_argument
+    add("--epochs", metavar="N", type=int, default=2, help="default: %(default)s")
+    add("--dim", metavar="N", type=int, default=16, help="of an embedding; default: %(default)s")
+    add("--lr", metavar="RATE", type=float, default=0.05, help="of tables; default: %(default)s")
+    add("--seed", metavar="N", type=int, default=0, help="default: %(default)s")
+    add("--staleness", metavar="K", type=int, default=0, help="latest pushes a pull may miss")
+    add("--save", metavar="DIR", type=Path, help="write a checkpoint at the end, and on Ctrl-C")
+    add("--load", metavar="DIR", type=Path, help="go on from a checkpoint; --epochs counts its too")
+    place = parser.add_argument_group("parameter servers")
+    add = place.add_argument
+    add("--servers", metavar="HOST:PORT,...", type=names, help="default: tables in this process")
+    add("--connect-timeout", metavar="SECONDS", type=float, default=40.0, help="default: 40")
+    add("--fresh", action="store_true", help="drop this model's tables on the servers first")
+    add("--dry-run", action="store_true", help="print the plan and stop")
+    add("--json", action="store_true", help="print the result as one JSON object")
+    return parser.parse_args()
+
+
+def open_data(flags: argparse.Namespace, path: Path):
+    """Returns a reader of one file."""
+    is_csv = flags.format == "csv" or (flags.format is None and ".csv" in path.name)
+    read = hp.read_csv if is_csv else hp.read_parquet
+    return read(
+        path,
+        slots=flags.slots,
+        dense=flags.dense,
+        label=flags.label,
+        batch_size=flags.batch_size,
+        shuffle=100_000,
+        seed=flags.seed,
+        multi_hot_separator=flags.multi_hot_separator,
+    )
+
+
+def main() -> None:
+    """Trains, evaluates, and prints what came of it."""
+    flags = parse_arguments()
+    flags.slots = flags.slots or list(SLOTS)
+    paddle.seed(flags.seed)
+    model = MODELS[flags.model](
+        flags.slots, len(flags.dense), dim=flags.dim, lr=flags.lr, seed=flags.seed
+    )
+    plan = hp.default_plan(model, servers=flags.servers, staleness=flags.staleness)
+    if flags.dry_run:
+        print(plan.to_json())
+        return
+    reader = open_data(flags, flags.data)
+    train, evaluation = (
+        (reader, open_data(flags, flags.eval_data)) if flags.eval_data else reader.split(0.1)
+    )
+    optimizer = paddle.optimizer.Adam(1e-3, parameters=model.parameters())
+    with hp.Trainer(
+        model,
+        optimizer=optimizer,
+        plan=plan,
+        connect_timeout=flags.connect_timeout,
+        fresh=flags.fresh,
+    ) as trainer:
+        if flags.load:
+            trainer.load(flags.load)
+        try:
+            result = trainer.fit(train, epochs=flags.epochs)
+        finally:  # also on Ctrl-C: what was trained is kept
+            if flags.save:
+                trainer.save(flags.save)
+        found = trainer.evaluate(evaluation)
+        summary = {
+            "auc": found.auc,
+            "log_loss": found.log_loss,
+            "samples_per_second": result.samples_per_second,
+            "max_staleness": result.max_staleness,
+            "rows": sum(trainer.num_rows().values()),
+            "loss": result.loss,
+            "steps": result.num_steps,
+            "eval_samples": found.num_samples,
+        }
+    if flags.json:
+        print(json.dumps(summary))
+    else:
+        print("\n".join(f"{name:20} {value}" for name, value in summary.items()))
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO, format="%(message)s", force=True)  # Paddle's aside
+    try:
+        main()
+    except hp.HeteroPipeError as error:
+        sys.exit(f"error: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,27 @@
+"""How is the dense part of a model run? The only package that imports Paddle.
+
+It gives a model its batches as tensors, runs steps, and saves and sets the
+dense state. It never reads data and never speaks to a server.
+"""
+
+from hetero_pipe.nn.batch import PulledRows, TensorBatch
+from hetero_pipe.nn.dense import DenseStep, Loss, StepOutput, TableRows
+from hetero_pipe.nn.device import Device, current_device, say_settings
+from hetero_pipe.nn.embedding import Embedding, find_embeddings
+from hetero_pipe.nn.state import dense_state, load_dense_state
+
+__all__ = [
+    "DenseStep",
+    "Device",
+    "Embedding",
+    "Loss",
+    "PulledRows",
+    "StepOutput",
+    "TableRows",
+    "TensorBatch",
+    "current_device",
+    "dense_state",
+    "find_embeddings",
+    "load_dense_state",
+    "say_settings",
+]

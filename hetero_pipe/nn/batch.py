@@ -1,0 +1,70 @@
+"""The batch as a model sees it: a dict of tensors, with the pulled rows beside them."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import paddle
+
+from hetero_pipe.data import Batch, Lookup
+from hetero_pipe.errors import ConfigError
+from hetero_pipe.nn.device import Device
+
+__all__ = ["PulledRows", "TensorBatch"]
+
+
+@dataclass(frozen=True, eq=False)
+class PulledRows:
+    """The rows of one table for one batch.
+
+    Attributes:
+        rows: float32 `[u, dim]`, each distinct row once. A leaf: its gradient
+            is what is pushed.
+        lookup: Where each slot's rows lie among them.
+    """
+
+    rows: paddle.Tensor
+    lookup: Lookup
+
+
+class TensorBatch(Mapping[str, paddle.Tensor]):
+    """What a model is called with.
+
+    `batch["dense"]` is float32 `[batch, num_dense]`, if the reader has dense
+    columns; `batch[column]` one of them, `[batch]`; `batch["label"]` float32
+    `[batch]`, if there are labels. Slots are read through `hp.Embedding`.
+
+    Args:
+        batch: The samples.
+        pulled: The rows of each table.
+        device: Where the tensors go.
+    """
+
+    def __init__(self, batch: Batch, pulled: Mapping[str, PulledRows], device: Device) -> None:
+        self.size = batch.size
+        self.pulled = pulled
+        self.device = device
+        self._slots = tuple(batch.bags)
+        self._dense_names = batch.dense_names
+        self._tensors: dict[str, paddle.Tensor] = {}
+        if batch.dense_names:
+            self._tensors["dense"] = device.to_tensor(batch.dense)
+        if batch.label is not None:
+            self._tensors["label"] = device.to_tensor(batch.label)
+
+    def __getitem__(self, name: str) -> paddle.Tensor:
+        if name in self._tensors:
+            return self._tensors[name]
+        if name in self._dense_names:
+            return self._tensors["dense"][:, self._dense_names.index(name)]
+        hint = "; read a slot through hp.Embedding" if name in self._slots else ""
+        raise ConfigError(f"a batch has {', '.join(self) or 'no dense column'}, got {name!r}{hint}")
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._tensors
+        yield from (name for name in self._dense_names if name not in self._tensors)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tensors or name in self._dense_names

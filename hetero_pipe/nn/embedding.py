@@ -1,0 +1,161 @@
+"""Embedding: the layer whose rows live on parameter servers."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import paddle
+import paddle.nn.functional as F  # noqa: N812  # as everybody writes it
+
+from hetero_pipe.data import Lookup
+from hetero_pipe.errors import ConfigError
+from hetero_pipe.nn.batch import TensorBatch
+from ps_server.spec import Adagrad, Initializer, Optimizer, TableSpec, Uniform
+
+__all__ = ["Embedding", "find_embeddings"]
+
+POOLINGS = ("sum", "mean")
+
+
+class Embedding(paddle.nn.Layer):  # type: ignore[misc]  # paddle has no types
+    """A table of rows, looked up by the keys of some slots.
+
+    Called with the batch it returns float32 `[batch, len(slots), dim]`. A slot
+    with several keys a sample is pooled; a sample without keys gets zeros.
+
+    The rows are no parameters of the layer: they live in a table on the
+    parameter servers, or in the trainer's process, and the table's optimizer
+    moves them. So they need not fit where the model is, and `parameters()` of a
+    model lists its dense part alone.
+
+    Args:
+        slots: Whose keys are looked up. Equal values of two slots are two keys.
+        dim: Weights of a row.
+        optimizer: Moves the rows. A gradient is that of the loss, summed over
+            the occurrences of a key, as Paddle's.
+        initializer: What a new row starts as.
+        pooling: `sum` or `mean`, of a sample's rows of one slot; one for all
+            slots or one for each, as a dict.
+        name: Of the table. By default the path of the layer in the model.
+        seed: New rows are a function of (seed, name, key).
+
+    Raises:
+        ConfigError: An argument is out of range.
+    """
+
+    def __init__(
+        self,
+        slots: Sequence[str],
+        dim: int,
+        *,
+        optimizer: Optimizer | None = None,
+        initializer: Initializer | None = None,
+        pooling: str | Mapping[str, str] = "sum",
+        name: str | None = None,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        if isinstance(slots, str):
+            raise ConfigError(f"slots is a list of names, got {slots!r}; write [{slots!r}]")
+        self.slots = tuple(slots)
+        if not self.slots or len(set(self.slots)) != len(self.slots):
+            raise ConfigError(f"an Embedding needs slots, each once, got slots={list(slots)}")
+        self.dim = dim
+        self.table_name = name
+        self._optimizer = optimizer or Adagrad(0.05)
+        self._initializer = initializer or Uniform()
+        self._seed = seed
+        self._pooling = _poolings(self.slots, pooling)
+        self.spec(name or "unnamed")  # a mistake shows where it was made
+
+    def spec(self, name: str) -> TableSpec:
+        """Returns what the table of this layer is, under a name.
+
+        Raises:
+            ConfigError: The layer's arguments make no table.
+        """
+        try:
+            return TableSpec(
+                name=name,
+                dim=self.dim,
+                optimizer=self._optimizer,
+                initializer=self._initializer,
+                seed=self._seed,
+            )
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"Embedding({list(self.slots)}): {error}") from error
+
+    def forward(self, batch: Any) -> paddle.Tensor:  # what a user may pass by mistake
+        """Returns the pooled rows of each slot, `[batch, len(slots), dim]`.
+
+        Raises:
+            ConfigError: The layer was called outside a Trainer.
+        """
+        name = self.table_name
+        pulled = batch.pulled.get(name) if name and isinstance(batch, TensorBatch) else None
+        if pulled is None:
+            raise ConfigError(
+                f"hp.Embedding is called with a batch by hp.Trainer, which pulls its rows, got "
+                f"{type(batch).__name__}; use hp.Trainer(model, ...).fit, .evaluate or .predict, "
+                "and pass the batch on unchanged"
+            )
+        lookup, rows = pulled.lookup, pulled.rows
+        if rows.shape[0] == 0:  # Paddle's segment_sum and embedding fail on no rows
+            return paddle.zeros([lookup.size, len(self.slots), self.dim])
+        to_tensor = batch.device.to_tensor
+        parts = {slot: self._pool(slot, lookup, rows, to_tensor) for slot in lookup.bags}
+        if lookup.single_slots:
+            single = F.embedding(to_tensor(lookup.single), rows)  # [batch, single slots, dim]
+            if not parts:
+                return single
+            parts |= {slot: single[:, i] for i, slot in enumerate(lookup.single_slots)}
+        return paddle.stack([parts[slot] for slot in self.slots], axis=1)
+
+    def _pool(
+        self, slot: str, lookup: Lookup, rows: paddle.Tensor, to_tensor: Any
+    ) -> paddle.Tensor:
+        """Returns the sum or mean of a slot's rows, `[batch, dim]`."""
+        bag = lookup.bags[slot]
+        # One more segment, of row 0, so that the last real one is there even if it is empty; it is
+        # cut off again, so row 0 gets a gradient of zero from it.
+        index = to_tensor(np.append(bag.rows, 0))
+        samples = to_tensor(np.append(bag.samples, lookup.size))
+        pooled = paddle.geometric.segment_sum(F.embedding(index, rows), samples)[: lookup.size]
+        return pooled / to_tensor(bag.counts) if self._pooling[slot] == "mean" else pooled
+
+    def extra_repr(self) -> str:
+        """Returns what printing the layer shows."""
+        return f"slots={list(self.slots)}, dim={self.dim}, optimizer={self._optimizer}"
+
+
+def find_embeddings(model: paddle.nn.Layer) -> dict[str, Embedding]:
+    """Returns the Embeddings of a model by table name, and gives the unnamed their path's name.
+
+    Raises:
+        ConfigError: Two have one name.
+    """
+    found: dict[str, Embedding] = {}
+    for path, layer in model.named_sublayers(include_self=True):
+        if not isinstance(layer, Embedding):
+            continue
+        if layer.table_name is None:
+            layer.table_name = path or "embedding"
+        other = found.get(layer.table_name)
+        if other is not None and other is not layer:
+            raise ConfigError(
+                f"each Embedding needs a name of its own, got two named {layer.table_name!r}; "
+                "pass name= to one of them"
+            )
+        found[layer.table_name] = layer
+    return found
+
+
+def _poolings(slots: tuple[str, ...], pooling: str | Mapping[str, str]) -> dict[str, str]:
+    by_slot = dict.fromkeys(slots, pooling) if isinstance(pooling, str) else dict(pooling)
+    poolings = {slot: by_slot.pop(slot, "sum") for slot in slots}
+    if by_slot:
+        raise ConfigError(f"pooling names slots of {list(slots)}, got {', '.join(by_slot)}")
+    for slot, kind in poolings.items():
+        if kind not in POOLINGS:
+            raise ConfigError(f"pooling is {' or '.join(POOLINGS)}, got {kind!r} for slot {slot!r}")
+    return poolings

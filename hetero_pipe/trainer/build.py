@@ -1,0 +1,104 @@
+"""From a Plan to an Executor, and the plan that is taken when none is given."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from hetero_pipe.client import Client
+from hetero_pipe.data import Batch
+from hetero_pipe.errors import PlanError
+from hetero_pipe.nn import DenseStep, Embedding, current_device, find_embeddings
+from hetero_pipe.pipeline import Executor, Stage, StalenessGate
+from hetero_pipe.plan import Plan, StagePlan, TablePlan
+from hetero_pipe.trainer.stages import (
+    PredictStage,
+    PullStage,
+    PushStage,
+    RouteStage,
+    TrainStage,
+)
+
+__all__ = ["build_prediction", "build_training", "check_plan", "default_plan"]
+
+
+def default_plan(
+    model: Any,  # a paddle.nn.Layer
+    *,
+    servers: Sequence[str] | None = None,
+    staleness: int = 0,
+) -> Plan:
+    """Returns the plan that a Trainer takes by itself: each stage once, on this host.
+
+    Args:
+        model: Its Embeddings are the tables.
+        servers: HOST:PORT of the parameter servers; None keeps the tables in
+            this process.
+        staleness: How many of the latest pushes a pull may miss.
+
+    Raises:
+        ConfigError: Two Embeddings have one name.
+        PlanError: `staleness` is negative.
+    """
+    # Reading is the stage whose time varies most, so it may run furthest ahead. Pulled rows are
+    # what grows large; the gate, not the hand-off, is what holds pulls back.
+    capacities = {"read": 4, "route": 2, "pull": 1 + max(staleness, 0), "dense": 1, "push": 16}
+    device = current_device()
+    return Plan(
+        stages=tuple(
+            StagePlan(name, device if name == "dense" else "cpu", capacity)
+            for name, capacity in capacities.items()
+        ),
+        tables=tuple(
+            TablePlan(name, layer.dim, layer.slots, tuple(servers or ()))
+            for name, layer in find_embeddings(model).items()
+        ),
+        staleness=staleness,
+    )
+
+
+def build_training(
+    plan: Plan,
+    batches: Iterator[Batch],
+    *,
+    client: Client,
+    dense: DenseStep,
+    first_step: int,
+) -> tuple[Executor, StalenessGate]:
+    """Returns the executor of training steps and the gate that bounds its staleness."""
+    gate = StalenessGate(plan.staleness, first_step=first_step)
+    stages: list[Stage] = [
+        RouteStage(client, _slots(plan)),
+        PullStage(client, insert=True, gate=gate),
+        TrainStage(dense),
+        PushStage(client, gate),
+    ]
+    capacities = [stage.capacity for stage in plan.stages]
+    return Executor(batches, stages, capacities=capacities, first_step=first_step), gate
+
+
+def build_prediction(
+    plan: Plan, batches: Iterator[Batch], *, client: Client, dense: DenseStep
+) -> Executor:
+    """Returns the executor of steps that predict: no row is created, nothing is pushed."""
+    stages: list[Stage] = [
+        RouteStage(client, _slots(plan)),
+        PullStage(client, insert=False, gate=None),
+        PredictStage(dense),
+    ]
+    capacities = [stage.capacity for stage in plan.stages if stage.name != "push"]
+    return Executor(batches, stages, capacities=capacities)
+
+
+def _slots(plan: Plan) -> Mapping[str, tuple[str, ...]]:
+    return {table.name: table.slots for table in plan.tables}
+
+
+def check_plan(plan: Plan, embeddings: Mapping[str, Embedding]) -> None:
+    """Refuses a plan of other tables than the model's.
+
+    Raises:
+        PlanError: The names, dims or slots differ.
+    """
+    planned = {table.name: (table.dim, table.slots) for table in plan.tables}
+    built = {name: (layer.dim, layer.slots) for name, layer in embeddings.items()}
+    if planned != built:
+        raise PlanError(f"a plan is of the model's tables, got {planned} planned and {built} built")

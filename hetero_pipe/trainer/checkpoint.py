@@ -1,0 +1,219 @@
+"""A checkpoint: one folder with all that a trainer needs to go on. docs/checkpoint_format.md."""
+
+import io
+import json
+import os
+import shutil
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hetero_pipe.errors import CheckpointError
+from ps_server.spec import TableSpec
+
+__all__ = ["Checkpoint", "CheckpointWriter", "Position", "read_checkpoint"]
+
+FORMAT = "hetero_pipe-checkpoint-v1"
+MANIFEST = "manifest.json"
+DENSE = "dense.npz"
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a reader stands: the next batch of `fit`'s epochs, both from 0."""
+
+    epoch: int = 0
+    batch: int = 0
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint whose files were all found whole.
+
+    Attributes:
+        path: The folder.
+        step: Steps trained.
+        position: Of the reader.
+        tables: What the tables are, by name.
+        dense: Dense state by name.
+        snapshots: The files of each table.
+    """
+
+    path: Path
+    step: int
+    position: Position
+    tables: Mapping[str, TableSpec]
+    dense: Mapping[str, NDArray[Any]]
+    snapshots: Mapping[str, tuple[Path, ...]]
+
+
+class CheckpointWriter:
+    """Writes a checkpoint beside its path and puts it there when it is whole.
+
+    A context manager. Leaving it by an exception removes what was written; the
+    checkpoint that was at the path stays.
+
+    Args:
+        path: Of the folder. What is there is replaced if it is a checkpoint.
+
+    Raises:
+        CheckpointError: Something that is no checkpoint is at the path.
+    """
+
+    def __init__(self, path: Path) -> None:
+        if path.exists() and not (path / MANIFEST).exists():
+            raise CheckpointError(
+                f"a checkpoint replaces another one alone, got {path}, which is none; "
+                "name another folder"
+            )
+        self._path = path
+        self._folder = path.with_name(f".{path.name}.{os.getpid()}")
+        self._files: dict[str, dict[str, int]] = {}
+
+    def __enter__(self) -> "CheckpointWriter":
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.mkdir()
+        return self
+
+    def add_snapshot(self, table: str, name: str, pieces: Iterable[bytes]) -> None:
+        """Writes one snapshot of a table."""
+        self._write(f"tables/{table}/{name}", pieces)
+
+    def finish(
+        self,
+        *,
+        dense: Mapping[str, NDArray[Any]],
+        step: int,
+        position: Position,
+        tables: Iterable[TableSpec],
+    ) -> None:
+        """Writes the rest, the manifest last, and puts the checkpoint at its path."""
+        arrays = io.BytesIO()
+        np.savez(arrays, allow_pickle=False, **dict(dense))
+        self._write(DENSE, [arrays.getvalue()])
+        manifest = {
+            "format": FORMAT,
+            "step": step,
+            "position": asdict(position),
+            "tables": [spec.to_dict() for spec in tables],
+            "files": self._files.copy(),
+        }
+        self._write(MANIFEST, [json.dumps(manifest, indent=2).encode()])
+        for folder in (self._folder, *filter(Path.is_dir, self._folder.rglob("*"))):
+            _sync(folder)
+        # A folder cannot replace a folder in one step: the old one steps aside until the new one
+        # is there, and `read_checkpoint` knows where it is meanwhile.
+        aside = _aside(self._path)
+        shutil.rmtree(aside, ignore_errors=True)
+        if self._path.exists():
+            self._path.rename(aside)
+        self._folder.rename(self._path)
+        _sync(self._path.parent)
+        shutil.rmtree(aside, ignore_errors=True)
+
+    def _write(self, name: str, pieces: Iterable[bytes]) -> None:
+        path = self._folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        size, crc = 0, 0
+        with path.open("wb") as file:
+            for piece in pieces:
+                file.write(piece)
+                size, crc = size + len(piece), zlib.crc32(piece, crc)
+            file.flush()
+            os.fsync(file.fileno())
+        self._files[name] = {"bytes": size, "crc32": crc}
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def read_checkpoint(path: Path) -> Checkpoint:
+    """Returns the checkpoint at `path`, after checking every file of it.
+
+    Raises:
+        CheckpointError: There is none, or a file is missing or damaged; the
+            message names the file.
+    """
+    if not path.exists() and _aside(path).exists():
+        path = _aside(path)
+    manifest = _read_manifest(path / MANIFEST)
+    for name, found in manifest["files"].items():
+        _check(path / name, found["bytes"], found["crc32"])
+    specs = [TableSpec.from_dict(fields) for fields in manifest["tables"]]
+    with np.load(path / DENSE, allow_pickle=False) as arrays:
+        dense = dict(arrays)
+    return Checkpoint(
+        path=path,
+        step=manifest["step"],
+        position=Position(**manifest["position"]),
+        tables={spec.name: spec for spec in specs},
+        dense=dense,
+        snapshots={
+            spec.name: tuple(
+                path / name
+                for name in sorted(manifest["files"])
+                if name.startswith(f"tables/{spec.name}/")
+            )
+            for spec in specs
+        },
+    )
+
+
+def _read_manifest(path: Path) -> dict[str, Any]:
+    try:
+        manifest = json.loads(path.read_text())
+        found = manifest["format"]
+        missing = {"step", "position", "tables", "files"} - manifest.keys()
+    except FileNotFoundError as error:
+        raise CheckpointError(
+            f"a checkpoint is a folder with {MANIFEST}, got none at {path}; "
+            "name the folder that save was given"
+        ) from error
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"a manifest must be whole, got {error!r} in {path}") from error
+    if found != FORMAT or missing:
+        raise CheckpointError(
+            f"a manifest must have format {FORMAT} and all fields, got {found!r} without "
+            f"{sorted(missing)} in {path}"
+        )
+    return dict(manifest)
+
+
+def _check(path: Path, size: int, crc: int) -> None:
+    remedy = "the checkpoint is damaged, load another"
+    try:
+        found_size, found_crc = 0, 0
+        with path.open("rb") as file:
+            while piece := file.read(1 << 20):
+                found_size, found_crc = found_size + len(piece), zlib.crc32(piece, found_crc)
+    except OSError as error:
+        raise CheckpointError(f"{path} must be readable, got {error}; {remedy}") from error
+    if (found_size, found_crc) != (size, crc):
+        raise CheckpointError(
+            f"{path} must have {size} bytes with CRC {crc:#010x}, "
+            f"got {found_size} with {found_crc:#010x}; {remedy}"
+        )
+
+
+def _aside(path: Path) -> Path:
+    return path.with_name(f".{path.name}.old")
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,50 @@
+"""What training and evaluation found."""
+
+from dataclasses import dataclass
+
+__all__ = ["Evaluation", "FitResult"]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How good a model is on some samples.
+
+    Attributes:
+        auc: Area under the ROC curve; None if the labels are all of one class.
+        log_loss: Mean negative log-likelihood, in nats.
+        num_samples: That it was measured on.
+    """
+
+    auc: float | None
+    log_loss: float
+    num_samples: int
+
+
+@dataclass(frozen=True)
+class FitResult:
+    """What a `fit` did.
+
+    Attributes:
+        num_steps: Batches trained.
+        num_samples: Samples trained.
+        seconds: Spent training, without evaluation.
+        loss: Mean over the samples of the last epoch, each before its step;
+            None if nothing was trained.
+        auc: Over the samples of the last epoch, each predicted before its
+            step; None if the labels are not 0 and 1, or all of one class.
+        max_staleness: The most pushes that a pull has missed.
+        evaluations: On the evaluation reader, one an epoch.
+    """
+
+    num_steps: int
+    num_samples: int
+    seconds: float
+    loss: float | None
+    auc: float | None
+    max_staleness: int
+    evaluations: tuple[Evaluation, ...]
+
+    @property
+    def samples_per_second(self) -> float:
+        """Of training, 0 if nothing was trained."""
+        return self.num_samples / self.seconds if self.seconds else 0.0

@@ -1,0 +1,383 @@
+"""Trainer: fit, evaluate, predict, save and load."""
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hetero_pipe.client import Client
+from hetero_pipe.data import Batch, Reader
+from hetero_pipe.errors import CheckpointError, ConfigError
+from hetero_pipe.metrics import auc, log_loss
+from hetero_pipe.nn import (
+    DenseStep,
+    Device,
+    Loss,
+    dense_state,
+    find_embeddings,
+    load_dense_state,
+    say_settings,
+)
+from hetero_pipe.plan import Plan
+from hetero_pipe.trainer.build import build_prediction, build_training, check_plan, default_plan
+from hetero_pipe.trainer.callbacks import Callback, Progress, StepReport
+from hetero_pipe.trainer.checkpoint import CheckpointWriter, Position, read_checkpoint
+from hetero_pipe.trainer.record import Record
+from hetero_pipe.trainer.result import Evaluation, FitResult
+from hetero_pipe.trainer.stages import Prediction
+
+__all__ = ["Trainer"]
+
+logger = logging.getLogger(__name__)
+
+
+class _Counted:
+    """The first `limit` batches; knows whether it came to the end of all.
+
+    It is read by the executor's thread and asked after that thread has ended.
+    """
+
+    def __init__(self, batches: Iterator[Batch], limit: int | None) -> None:
+        self._batches = batches
+        self._limit = limit
+        self._num_read = 0
+        self.is_exhausted = False
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self
+
+    def __next__(self) -> Batch:
+        if self._num_read == self._limit:
+            raise StopIteration
+        try:
+            batch = next(self._batches)
+        except StopIteration:
+            self.is_exhausted = True
+            raise
+        self._num_read += 1
+        return batch
+
+
+class Trainer:
+    """Trains a model whose Embeddings live on parameter servers, or in this process.
+
+    A context manager; it holds the connections, and in-process tables live as
+    long as it does. Used by one thread at a time.
+
+    Args:
+        model: A `paddle.nn.Layer` with `hp.Embedding`s. Called with a batch, it
+            returns logits `[batch]` or `[batch, 1]`.
+        loss: Of logits `[batch]` and labels `[batch]`; None is binary
+            cross-entropy with logits.
+        optimizer: Paddle's, of `model.parameters()`, the dense part. Its
+            learning-rate scheduler, if it has one, is stepped once a step.
+            None trains the tables alone.
+        servers: HOST:PORT of the parameter servers; None keeps the tables in
+            this process.
+        staleness: How many of the latest pushes a pull may miss. 0 is the
+            serial loop, bit for bit; with 1 or more, pull and push overlap with
+            the dense work.
+        connect_timeout: Seconds to wait for servers that are not there yet.
+        fresh: Drop this model's tables on the servers first, if they are there.
+            Otherwise training goes on with their rows.
+        plan: What runs where; by default `default_plan(model, ...)`. A plan
+            brings its own servers and staleness.
+
+    Raises:
+        ConfigError: An argument is wrong, or the model has no Embedding.
+        PlanError: The plan is of another model.
+        ServerUnavailable: A server did not answer in time.
+        SpecMismatch: A server has a table of that name with another spec.
+        RouteMismatch: The servers serve as part of another set.
+    """
+
+    def __init__(
+        self,
+        model: Any,  # a paddle.nn.Layer; paddle has no types
+        *,
+        optimizer: Any = None,  # a paddle.optimizer.Optimizer
+        loss: Loss | None = None,
+        servers: Sequence[str] | None = None,
+        staleness: int = 0,
+        connect_timeout: float = 40.0,
+        fresh: bool = False,
+        plan: Plan | None = None,
+    ) -> None:
+        self._embeddings = find_embeddings(model)
+        if not self._embeddings:
+            raise ConfigError(
+                f"a model needs an hp.Embedding, got none in {type(model).__name__}; "
+                "a model without tables is trained by Paddle alone"
+            )
+        if isinstance(servers, str):
+            raise ConfigError(
+                f"servers is a list of HOST:PORT, got {servers!r}; write [{servers!r}]"
+            )
+        self.plan = plan or default_plan(model, servers=servers, staleness=staleness)
+        check_plan(self.plan, self._embeddings)
+        self._model = model
+        self._optimizer = optimizer
+        device = Device(self.plan.stage("dense").device)
+        self._dense = DenseStep(model, loss=loss, optimizer=optimizer, device=device)
+        say_settings()
+        self._client = Client(self.plan.servers, connect_timeout=connect_timeout)
+        try:
+            self._step = self._client.attach(
+                [layer.spec(name) for name, layer in self._embeddings.items()], fresh=fresh
+            )
+        except BaseException:
+            self._client.close()
+            raise
+        self._position = Position()
+        self._is_resuming = False
+        self._is_torn = False
+
+    def fit(
+        self,
+        reader: Reader,
+        *,
+        epochs: int = 1,
+        eval_reader: Reader | None = None,
+        max_steps: int | None = None,
+        callbacks: Sequence[Callback] | None = None,
+    ) -> FitResult:
+        """Trains on every batch of a reader, `epochs` times.
+
+        The first `fit` after a `load` goes on where the saved run was: `epochs`
+        then counts the saved ones too, so that the same call resumes it.
+
+        Ctrl-C lets the steps under way end and then raises KeyboardInterrupt:
+        the trainer can be saved.
+
+        Args:
+            reader: Has the slots of every Embedding, and labels.
+            epochs: At least 0.
+            eval_reader: Evaluated after each epoch.
+            max_steps: Stop after so many steps of this call; None is no limit.
+            callbacks: Told how it goes; by default a line of progress on a
+                terminal.
+
+        Raises:
+            ConfigError: The reader lacks a slot, or the model misbehaves.
+            DataError: The reader's files are wrong.
+            NonFiniteError: A gradient is NaN or infinite; the steps before it
+                are applied, it is not.
+            ServerError: A server failed.
+            StageError: A stage failed otherwise.
+        """
+        if epochs < 0:
+            raise ConfigError(f"epochs must be at least 0, got epochs={epochs}")
+        self._check_reader(reader)
+        if eval_reader is not None:
+            self._check_reader(eval_reader)
+        told = [Progress()] if callbacks is None else callbacks
+        if not self._is_resuming:
+            self._position = Position()
+        self._is_resuming = False
+        total = Record()
+        epoch_record = Record()
+        evaluations: list[Evaluation] = []
+        for epoch in range(self._position.epoch, epochs):
+            steps_left = None if max_steps is None else max_steps - total.num_steps
+            if steps_left == 0:
+                break
+            epoch_record = Record()
+            try:
+                is_whole = self._train_epoch(reader, epoch, steps_left, epoch_record, told)
+            finally:
+                total.add(epoch_record)
+            if not is_whole:
+                break
+            self._position = Position(epoch + 1)
+            evaluation = None if eval_reader is None else self.evaluate(eval_reader)
+            evaluations += [] if evaluation is None else [evaluation]
+            for callback in told:
+                callback.on_epoch(epoch, evaluation)
+        return FitResult(
+            num_steps=total.num_steps,
+            num_samples=total.num_samples,
+            seconds=total.seconds,
+            loss=epoch_record.loss(),
+            auc=epoch_record.auc(),
+            max_staleness=total.max_staleness,
+            evaluations=tuple(evaluations),
+        )
+
+    def _train_epoch(
+        self,
+        reader: Reader,
+        epoch: int,
+        max_steps: int | None,
+        record: Record,
+        callbacks: Sequence[Callback],
+    ) -> bool:
+        """Trains from the position to the epoch's end; returns whether it got there."""
+        batches = _Counted(reader.batches(epoch, skip=self._position.batch), max_steps)
+        executor, gate = build_training(
+            self.plan,
+            batches,
+            client=self._client,
+            dense=self._dense,
+            first_step=self._step,
+        )
+        num_dense = self._dense.num_steps
+        start = time.perf_counter()
+        interrupted: KeyboardInterrupt | None = None
+        with executor:
+            while True:
+                try:
+                    for step, trained in executor.results():
+                        self._step = step + 1
+                        self._position = Position(epoch, self._position.batch + 1)
+                        record.count(trained.loss, trained.labels, trained.probabilities)
+                        record.seconds = time.perf_counter() - start
+                        record.max_staleness = gate.largest_seen
+                        report = StepReport(
+                            epoch, step, record.loss() or 0.0, record.auc, record.speed()
+                        )
+                        for callback in callbacks:
+                            callback.on_step(report)
+                    break
+                except KeyboardInterrupt as error:
+                    if interrupted is not None:  # the second one means at once
+                        self._is_torn = True
+                        raise
+                    interrupted = error
+                    logger.warning(
+                        "interrupted at step %d; finishing the steps under way", self._step
+                    )
+                    executor.stop()
+                except BaseException:
+                    self._is_torn = self._dense.num_steps - num_dense != record.num_steps
+                    raise
+        if interrupted is not None:
+            raise interrupted
+        return batches.is_exhausted
+
+    def evaluate(self, reader: Reader) -> Evaluation:
+        """Returns AUC and log loss over a reader's samples. Creates no row and changes nothing.
+
+        Raises:
+            ConfigError: The reader lacks a slot or labels, or has labels other
+                than 0 and 1.
+            DataError: The reader's files are wrong.
+            ServerError: A server failed.
+        """
+        predictions = list(self._predictions(reader))
+        all_labels = [p.labels for p in predictions if p.labels is not None]
+        if not all_labels:
+            raise ConfigError("evaluation needs samples with labels, got none from the reader")
+        labels = np.concatenate(all_labels)
+        probabilities = np.concatenate([p.probabilities for p in predictions])
+        area = auc(labels, probabilities)
+        if area is None:
+            logger.warning(
+                "the AUC is undefined: all %d labels are %g", len(labels), float(labels[0])
+            )
+        return Evaluation(area, log_loss(labels, probabilities), len(labels))
+
+    def predict(self, reader: Reader) -> NDArray[np.float32]:
+        """Returns the probability of each sample, `[n]`, in the order of the files.
+
+        Raises:
+            ConfigError: The reader lacks a slot.
+            DataError: The reader's files are wrong.
+            ServerError: A server failed.
+        """
+        parts = [p.probabilities for p in self._predictions(reader)]
+        return np.concatenate(parts) if parts else np.empty(0, np.float32)
+
+    def _predictions(self, reader: Reader) -> Iterator[Prediction]:
+        self._check_reader(reader)
+        batches = reader.in_order().batches(0)
+        with build_prediction(
+            self.plan, batches, client=self._client, dense=self._dense
+        ) as executor:
+            for _, prediction in executor.results():
+                yield prediction
+
+    def num_rows(self) -> dict[str, int]:
+        """Returns the rows of each table, over all servers."""
+        return self._client.num_rows()
+
+    def save(self, path: str | Path) -> None:
+        """Writes tables, dense state and the reader's position into a folder.
+
+        It is whole or not there: an error leaves the checkpoint that was at
+        `path` as it was. It loads on any number of servers, or none.
+
+        Raises:
+            CheckpointError: Something else is at the path, or the last step
+                was applied in part.
+            ServerError: A server failed.
+        """
+        if self._is_torn:
+            raise CheckpointError(
+                f"a checkpoint is of whole steps, got step {self._step} applied in part when "
+                "training failed; load an earlier checkpoint"
+            )
+        with CheckpointWriter(Path(path)) as writer:
+            for name in self._embeddings:
+                for file, pieces in self._client.save(name):
+                    writer.add_snapshot(name, file, pieces)
+            writer.finish(
+                dense=dense_state(self._model, self._optimizer),
+                step=self._step,
+                position=self._position,
+                tables=[layer.spec(name) for name, layer in self._embeddings.items()],
+            )
+        logger.info("saved step %d to %s", self._step, path)
+
+    def load(self, path: str | Path) -> None:
+        """Sets tables, dense state and the reader's position to those saved in a folder.
+
+        Every file is checked before anything changes.
+
+        Raises:
+            CheckpointError: There is no checkpoint, a file is damaged, or it is
+                of another model.
+            ServerError: A server failed.
+        """
+        checkpoint = read_checkpoint(Path(path))
+        if checkpoint.tables.keys() != self._embeddings.keys():
+            raise CheckpointError(
+                f"the checkpoint must be of this model's tables, {', '.join(self._embeddings)}, "
+                f"got {', '.join(checkpoint.tables)} in {path}"
+            )
+        load_dense_state(self._model, self._optimizer, checkpoint.dense)
+        for name, snapshots in checkpoint.snapshots.items():
+            self._client.load(name, snapshots)
+        self._step = checkpoint.step
+        self._position = checkpoint.position
+        self._is_resuming = True
+        self._is_torn = False
+        logger.info("loaded step %d from %s", self._step, path)
+
+    def close(self) -> None:
+        """Gives up the connections, or the tables of this process."""
+        self._client.close()
+
+    def __enter__(self) -> "Trainer":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _check_reader(self, reader: Reader) -> None:
+        for name, layer in self._embeddings.items():
+            missing = [slot for slot in layer.slots if slot not in reader.slots]
+            if missing:
+                raise ConfigError(
+                    f"a reader has the slots of every Embedding, got none of "
+                    f"{', '.join(missing)} for {name!r}; it has {', '.join(reader.slots)}"
+                )

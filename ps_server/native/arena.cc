@@ -26,13 +26,8 @@ void* Arena::Allocate(size_t bytes) {
   return block;
 }
 
-void Arena::Reset() {
-  std::lock_guard<std::mutex> lock(mutex_);
+Arena::~Arena() {
   for (const Chunk& chunk : chunks_) munmap(chunk.start, chunk.size);
-  chunks_.clear();
-  free_ = nullptr;
-  num_free_ = 0;
-  bytes_allocated_ = 0;
 }
 
 size_t Arena::BytesAllocated() const {

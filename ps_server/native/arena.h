@@ -1,4 +1,4 @@
-// Memory of one table: blocks that live until the table is cleared or dies.
+// Memory of one table: blocks that live as long as the arena.
 //
 // Owns the chunks that blocks are cut from. Thread-safe: the stripes of a table
 // share one arena, so that a small table takes little and a large one fills
@@ -24,15 +24,12 @@ class Arena {
   static constexpr size_t kAlignment = 64;
 
   Arena() = default;
-  ~Arena() { Reset(); }
+  ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
   // Returns a block of `bytes` bytes, not initialised. Throws std::bad_alloc.
   void* Allocate(size_t bytes);
-
-  // Returns all memory to the system. REQUIRES: no block is used any more.
-  void Reset();
 
   // The size of all blocks, in bytes.
   size_t BytesAllocated() const;

@@ -10,20 +10,14 @@ namespace ps_server {
 
 const Index::Bucket Index::kNoEntries = {};
 
-Index::Index(Arena* arena, int directory_top) : arena_(arena), directory_top_(directory_top) {
-  Clear();
-}
-
-void Index::Clear() {
-  depth_ = 0;
-  shift_ = directory_top_;
-  directory_mask_ = 0;
-  bucket_mask_ = 0;
-  // New vectors: an assignment in place would keep the memory of the old.
-  segments_ = std::vector<Segment>();
-  segment_of_ = std::vector<uint32_t>(1, 0);
-  directory_ = std::vector<const Bucket*>(1, &kNoEntries);
-}
+Index::Index(Arena* arena, int directory_top)
+    : arena_(arena),
+      depth_(0),
+      shift_(directory_top),
+      directory_mask_(0),
+      bucket_mask_(0),
+      directory_(1, &kNoEntries),
+      segment_of_(1, 0) {}
 
 void Index::Insert(uint64_t hash, uint32_t slot) {
   if (segments_.empty()) {

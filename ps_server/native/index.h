@@ -12,8 +12,8 @@
 //     11 -----> C  depth 2     +-----------------+
 //                              | ...             |
 //
-// Owns no memory but the directory: segments are blocks of the arena. Not
-// thread-safe; its stripe's lock guards it.
+// Owns no memory but the directory: segments are blocks of the arena, which
+// outlives the index. Not thread-safe; its stripe's lock guards it.
 //
 // Invariants:
 //   1. The entries of a bucket fill it from the front; nothing is removed, so
@@ -82,9 +82,6 @@ class Index {
   // The size of the directory, in bytes.
   size_t DirectoryBytes() const;
 
-  // Forgets all entries. The owner resets the arena.
-  void Clear();
-
  private:
   static constexpr uint32_t kEntries = 5;
   static constexpr size_t kFirstBuckets = 4;
@@ -121,10 +118,9 @@ class Index {
   // Places the entries of `buckets`, each in the segment that the directory names.
   void PlaceAll(const Bucket* buckets, size_t num_buckets);
 
-  Arena* const arena_;
-  const int directory_top_;
+  Arena* arena_;
   int depth_;
-  int shift_;              // directory_top_ - depth_
+  int shift_;              // directory_top - depth_
   size_t directory_mask_;  // 2^depth_ - 1
   size_t bucket_mask_;
   std::vector<const Bucket*> directory_;

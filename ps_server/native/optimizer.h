@@ -2,7 +2,10 @@
 //
 // A value, immutable, hence thread-safe. All arithmetic is in float32, in the
 // order of Paddle's CPU kernels for `sparse=True` gradients, so that a table
-// and a paddle.nn.Embedding move together.
+// and a paddle.nn.Embedding move together: SGD and Adagrad to the bit, Adam to
+// the last bits. (Paddle 3.3's own sparse Adam corrects the bias of step t as
+// if it were step t + 1, on CPU alone: selected_rows/cpu/adam_kernel.cc raises
+// the powers in place before it reads them. The table does not.)
 //
 // Invariants:
 //   1. The result of a row is a function of (weights, state, gradient, step)

@@ -21,9 +21,4 @@ void SlabList::AddSlab() {
   num_slots_ += size;
 }
 
-void SlabList::Clear() {
-  bases_ = std::vector<uintptr_t>();
-  num_slots_ = 0;
-}
-
 }  // namespace ps_server

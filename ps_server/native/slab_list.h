@@ -1,7 +1,7 @@
 // An array of equal elements that grows without moving any.
 //
-// Owns no memory: slabs are blocks of the arena. Not thread-safe; its stripe's
-// lock guards it. An element is named by its slot, 0, 1, 2, ...
+// Owns no memory: slabs are blocks of the arena, which outlives the list. Not
+// thread-safe; its stripe's lock guards it. An element is named by its slot, 0, 1, 2, ...
 //
 //   slab      0    1     2        3          ...   small: each as large as all before it
 //   slots    |4 | 4 |   8   |     16      |  ...   then all of 2^slab_shift_ slots
@@ -40,9 +40,6 @@ class SlabList {
     return reinterpret_cast<T*>(bases_[SlabOf(slot)] + uintptr_t{slot} * stride_);
   }
 
-  // Forgets all slabs. The owner resets the arena.
-  void Clear();
-
  private:
   static constexpr int kFirstShift = 2;
   static constexpr uint32_t kFirstSlots = 1u << kFirstShift;
@@ -57,8 +54,8 @@ class SlabList {
 
   void AddSlab();
 
-  Arena* const arena_;
-  const size_t stride_;
+  Arena* arena_;
+  size_t stride_;
   int slab_shift_;      // log2 of the slots of a large slab
   uint32_t num_small_;  // slabs below slot 2^slab_shift_
   uint32_t num_slots_ = 0;

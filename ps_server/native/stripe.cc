@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <stdexcept>
+#include <utility>
 
 #include "hash.h"
 
@@ -21,11 +22,13 @@ void PrefetchLines(const void* start, size_t bytes) {
 
 }  // namespace
 
-Stripe::Stripe(const RowRules* rules, Arena* arena, int directory_top)
+Stripe::Stripe(const RowRules* rules, std::shared_ptr<Arena> arena, int directory_top)
     : rules_(rules),
-      index_(arena, directory_top),
-      rows_(arena, rules->layout.stride()),
-      metas_(arena, sizeof(RowMeta)) {}
+      directory_top_(directory_top),
+      arena_(std::move(arena)),
+      index_(arena_.get(), directory_top),
+      rows_(arena_.get(), rules->layout.stride()),
+      metas_(arena_.get(), sizeof(RowMeta)) {}
 
 void Stripe::Pull(Items items, bool insert, float* out) {
   const size_t dim = rules_->layout.dim();
@@ -149,10 +152,12 @@ size_t Stripe::DirectoryBytes() const {
   return index_.DirectoryBytes();
 }
 
-void Stripe::ClearLocked() {
-  index_.Clear();
-  rows_.Clear();
-  metas_.Clear();
+void Stripe::Clear(std::shared_ptr<Arena> arena) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  index_ = Index(arena.get(), directory_top_);
+  rows_ = SlabList(arena.get(), rules_->layout.stride());
+  metas_ = SlabList(arena.get(), sizeof(RowMeta));
+  arena_ = std::move(arena);  // the last stripe to do so frees the old one
   num_rows_ = 0;
   ++generation_;
 }

@@ -1,20 +1,21 @@
 // The part of a table under one lock: an index, and the rows that it names.
 //
-// Owns the index and the lists of slabs; their blocks are the arena's.
+// Owns the index and the lists of slabs, and a share of the arena of their blocks.
 // Thread-safe: each batch call takes the stripe's lock once and holds it for its
 // whole part of the batch. No method takes another lock but the arena's.
 //
 // Invariants:
 //   1. Slots 0 .. num_rows - 1 are in use, each named by one entry of the index.
 //   2. A row, once there, never moves and never leaves, until Clear.
-//   3. A call that throws (out of memory) has changed whole rows: those of the
-//      items before the one that failed.
+//   3. A call that throws (out of memory) has changed whole rows, those of the
+//      first groups of its items, and may have made some more.
 
 #ifndef PS_SERVER_NATIVE_STRIPE_H_
 #define PS_SERVER_NATIVE_STRIPE_H_
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -46,8 +47,8 @@ struct RowPlace {
 class Stripe {
  public:
   // The directory of the index uses the hash bits below `directory_top`.
-  // REQUIRES: `rules` and `arena` outlive the stripe.
-  Stripe(const RowRules* rules, Arena* arena, int directory_top);
+  // REQUIRES: `rules` outlives the stripe.
+  Stripe(const RowRules* rules, std::shared_ptr<Arena> arena, int directory_top);
 
   // Copies the weights of items to out[item.position] [dim]; of a missing key,
   // those that its row would start with. With `insert`, the row is made.
@@ -79,9 +80,8 @@ class Stripe {
   // The size of the index's directory, in bytes: all that is not the arena's.
   size_t DirectoryBytes() const;
 
-  // For a table that clears all stripes and then their arena. ClearLocked REQUIRES the lock.
-  std::unique_lock<std::mutex> Lock() const { return std::unique_lock<std::mutex>(mutex_); }
-  void ClearLocked();
+  // Drops all rows. New ones go to `arena`, and the share of the old is given up.
+  void Clear(std::shared_ptr<Arena> arena);
 
  private:
   // Items that go through each phase (look up, load, copy) together: enough to
@@ -95,13 +95,15 @@ class Stripe {
   uint32_t Insert(uint64_t hash);  // REQUIRES: the lock; the hash is missing
 
   const RowRules* const rules_;
+  const int directory_top_;
 
   mutable std::mutex mutex_;
-  Index index_;              // guarded by mutex_
-  SlabList rows_;            // guarded by mutex_
-  SlabList metas_;           // guarded by mutex_
-  uint32_t num_rows_ = 0;    // guarded by mutex_
-  uint64_t generation_ = 0;  // guarded by mutex_; counts Clear
+  std::shared_ptr<Arena> arena_;  // guarded by mutex_
+  Index index_;                   // guarded by mutex_
+  SlabList rows_;                 // guarded by mutex_
+  SlabList metas_;                // guarded by mutex_
+  uint32_t num_rows_ = 0;         // guarded by mutex_
+  uint64_t generation_ = 0;       // guarded by mutex_; counts Clear
 };
 
 }  // namespace ps_server

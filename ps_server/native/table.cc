@@ -11,7 +11,8 @@
 
 namespace ps_server {
 
-Table::Table(const RowRules& rules, size_t num_stripes) : rules_(rules), stripe_bits_(0) {
+Table::Table(const RowRules& rules, size_t num_stripes)
+    : rules_(rules), stripe_bits_(0), arena_(std::make_shared<Arena>()) {
   if (num_stripes == 0 || num_stripes > kMaxStripes || (num_stripes & (num_stripes - 1)) != 0) {
     throw std::invalid_argument("num_stripes is a power of two up to " +
                                 std::to_string(kMaxStripes) +
@@ -19,7 +20,7 @@ Table::Table(const RowRules& rules, size_t num_stripes) : rules_(rules), stripe_
   }
   while ((size_t{1} << stripe_bits_) < num_stripes) ++stripe_bits_;
   for (size_t i = 0; i < num_stripes; ++i) {
-    stripes_.push_back(std::make_unique<Stripe>(&rules_, &arena_, kStripeTop - stripe_bits_));
+    stripes_.push_back(std::make_unique<Stripe>(&rules_, arena_, kStripeTop - stripe_bits_));
   }
 }
 
@@ -104,10 +105,9 @@ void Table::Export(int64_t first_bucket, int64_t end_bucket,
 }
 
 void Table::Clear() {
-  std::vector<std::unique_lock<std::mutex>> locks;
-  for (const auto& stripe : stripes_) locks.push_back(stripe->Lock());
-  for (const auto& stripe : stripes_) stripe->ClearLocked();
-  arena_.Reset();
+  std::lock_guard<std::mutex> lock(clear_mutex_);
+  arena_ = std::make_shared<Arena>();
+  for (const auto& stripe : stripes_) stripe->Clear(arena_);
   last_step_.store(0, std::memory_order_relaxed);
 }
 
@@ -118,7 +118,8 @@ size_t Table::num_rows() const {
 }
 
 size_t Table::memory_bytes() const {
-  size_t bytes = sizeof(*this) + arena_.BytesAllocated();
+  std::lock_guard<std::mutex> lock(clear_mutex_);
+  size_t bytes = sizeof(*this) + arena_->BytesAllocated();
   for (const auto& stripe : stripes_) bytes += sizeof(Stripe) + stripe->DirectoryBytes();
   return bytes;
 }

@@ -4,8 +4,7 @@
 // read and written whole, a batch is not one transaction. A row's stripe is a
 // function of its key, so two pushes of one key both count.
 //
-// Lock order: a batch holds one stripe's lock at a time; Clear takes all, in
-// the order of the stripes; the arena's lock is taken last.
+// Lock order: clear_mutex_, one stripe's, the arena's. No call holds two stripes'.
 //
 // Invariants:
 //   1. The weights of a new row are a function of (seed, key) alone.
@@ -20,6 +19,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "arena.h"
@@ -59,6 +59,8 @@ class Table {
   void Export(int64_t first_bucket, int64_t end_bucket,
               const std::function<RowColumns(size_t)>& allocate) const;
 
+  // Drops all rows, stripe by stripe, and returns their memory; the last step is
+  // 0 again. What runs beside it may find a part of the rows.
   void Clear();
 
   size_t num_rows() const;
@@ -83,7 +85,8 @@ class Table {
 
   const RowRules rules_;
   int stripe_bits_;
-  Arena arena_;
+  mutable std::mutex clear_mutex_;
+  std::shared_ptr<Arena> arena_;  // guarded by clear_mutex_; that of all stripes between Clears
   std::vector<std::unique_ptr<Stripe>> stripes_;
   std::atomic<int64_t> last_step_{0};
   std::atomic<size_t> num_batches_{0};

@@ -1,12 +1,13 @@
 """Builds `ps_server._native` and the proto stubs; metadata is in pyproject.toml."""
 
 import os
+import shlex
 import sys
 from importlib.resources import files
 from pathlib import Path
 
 from grpc_tools import protoc
-from pybind11.setup_helpers import Pybind11Extension
+from pybind11.setup_helpers import ParallelCompile, Pybind11Extension
 from setuptools import setup
 from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
@@ -37,31 +38,34 @@ def build_stubs(out: Path) -> None:
 
 
 class BuildPy(build_py):
-    """Makes the stubs, in place for an editable install, then collects the packages."""
+    """Collects the packages, then makes the stubs: in place for an editable install."""
 
     def run(self) -> None:
-        build_stubs(ROOT if self.editable_mode else Path(self.build_lib))
         super().run()
+        build_stubs(ROOT if self.editable_mode else Path(self.build_lib))
 
 
 class BuildExt(build_ext):
     """Compiles with the system's compiler, else with the one of PyPI's `ziglang`."""
 
     def build_extensions(self) -> None:
-        compiler = find_compiler()
-        if compiler is None:
-            compiler = f"{sys.executable} -m ziglang c++"
-            # Zig traps undefined behaviour and targets this very CPU unless told otherwise.
-            flags = ["-fno-sanitize=undefined", "-mcpu=x86_64"]
-            for extension in self.extensions:
-                extension.extra_compile_args += flags
-        command = compiler.split()
+        compiler = shlex.split(find_compiler() or "")
+        link_flags = ["-shared"]
+        if not compiler:
+            # Said aloud, a target is a plain x86-64 and not this very CPU, and its headers are
+            # Zig's own. 2.28 is the glibc that pyarrow's wheel needs.
+            compiler = [sys.executable, "-m", "ziglang", "c++", "-target", "x86_64-linux-gnu.2.28"]
+            link_flags += ["-s"]  # Zig links its libc++ in, with 2 MB of debug information
+        # Not Python's own flags, which are of the compiler that built it.
+        compile_flags = ["-fPIC", *shlex.split(os.environ.get("CXXFLAGS", ""))]
+        link_flags += shlex.split(os.environ.get("LDFLAGS", ""))
         self.compiler.set_executables(
-            compiler_so=[*command, "-fPIC"],
-            compiler_so_cxx=[*command, "-fPIC"],
-            compiler_cxx=command,
-            linker_so=[*command, "-shared"],
-            linker_so_cxx=[*command, "-shared"],
+            compiler_so=[*compiler, *compile_flags],
+            compiler_so_cxx=[*compiler, *compile_flags],
+            compiler_cxx=compiler,
+            linker_exe_cxx=compiler,  # setuptools finds the flags of linker_so_cxx behind this
+            linker_so=[*compiler, *link_flags],
+            linker_so_cxx=[*compiler, *link_flags],
         )
         super().build_extensions()
 
@@ -76,4 +80,5 @@ native = Pybind11Extension(
 )
 
 os.chdir(ROOT)
+ParallelCompile().install()
 setup(ext_modules=[native], cmdclass={"build_py": BuildPy, "build_ext": BuildExt})

@@ -1,7 +1,6 @@
 """Plan: what runs where. The one thing that deciding hands to doing."""
 
 import json
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -28,7 +27,7 @@ class StagePlan:
     capacity: int
 
     def __post_init__(self) -> None:
-        if self.capacity < 1:
+        if not _is_count(self.capacity, least=1):
             raise PlanError(f"a stage needs capacity >= 1, got {self}")
 
 
@@ -48,6 +47,10 @@ class TablePlan:
     dim: int
     slots: tuple[str, ...]
     servers: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if not _is_count(self.dim, least=1) or not self.slots:
+            raise PlanError(f"a table needs dim >= 1 and a slot, got {self}")
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,7 @@ class Plan:
             raise PlanError(f"a plan names each table once, got {', '.join(tables)}")
         if len({table.servers for table in self.tables}) > 1:
             raise PlanError(f"the tables of a plan are on the same servers, got {self.tables}")
-        if self.staleness < 0:
+        if not _is_count(self.staleness, least=0):
             raise PlanError(f"staleness is at least 0, got staleness={self.staleness}")
 
     @property
@@ -113,5 +116,15 @@ class Plan:
             raise PlanError(f"a plan is JSON as Plan.to_json writes it, got {error}") from error
 
 
-def _table(slots: Sequence[str], servers: Sequence[str], **fields: Any) -> TablePlan:  # JSON values
-    return TablePlan(slots=tuple(slots), servers=tuple(servers), **fields)
+def _is_count(value: object, *, least: int) -> bool:
+    return type(value) is int and value >= least
+
+
+def _table(slots: object, servers: object, **fields: Any) -> TablePlan:  # JSON values
+    return TablePlan(slots=_texts(slots), servers=_texts(servers), **fields)
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise TypeError(f"{value!r}, which is no list of texts")
+    return tuple(value)

@@ -8,6 +8,7 @@ docs/checkpoint_format.md describes the file. Two lines read one::
 
 import json
 import re
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,18 @@ from ps_server.keys import bucket_of
 from ps_server.spec import NUM_BUCKETS, TableSpec
 from ps_server.table import Rows, Table
 
-__all__ = ["SnapshotError", "buckets_of_snapshot", "read_snapshot", "rows_within", "snapshots"]
+__all__ = [
+    "MAX_STEP",
+    "SnapshotError",
+    "buckets_of_snapshot",
+    "read_snapshot",
+    "rows_within",
+    "snapshots",
+]
 
 FORMAT = "hetero_pipe-snapshot-v1"
 BUCKETS_PER_SNAPSHOT = 256
+MAX_STEP = 2**32 - 1
 
 
 class SnapshotError(Exception):
@@ -76,25 +85,35 @@ def read_snapshot(path: Path, spec: TableSpec) -> Rows:
     try:
         with pa.memory_map(str(path)) as file:
             table = pa.ipc.open_file(file).read_all()
+        # Without it, a row count that is too large reads past the end of the buffers.
+        table.validate(full=True)
         described = json.loads(table.schema.metadata[b"hetero_pipe"])
-        if described["format"] != FORMAT:
-            raise SnapshotError(
-                f"a snapshot must have format {FORMAT}, got {described['format']!r} in {path}"
-            )
-        saved = TableSpec.from_dict(described["table"])
-    except SnapshotError:
-        raise
+        found, crc = described["format"], described["crc32"]
+        if found == FORMAT:
+            saved = TableSpec.from_dict(described["table"])
     except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
         raise SnapshotError(
-            f"a snapshot must be an Arrow file written by save, got {error} in {path}"
+            f"a snapshot must be an Arrow file written by save, got {error} in {path}; "
+            "the file is damaged, load another checkpoint"
         ) from error
+    if found != FORMAT:
+        raise SnapshotError(
+            f"a snapshot must have format {FORMAT}, got {found!r} in {path}; load it with the "
+            "version that saved it"
+        )
     if saved.dim != spec.dim or type(saved.optimizer) is not type(spec.optimizer):
         raise SnapshotError(
             f"rows of dim={saved.dim} with {type(saved.optimizer).__name__} do not fit table "
             f"{spec.name!r} of dim={spec.dim} with {type(spec.optimizer).__name__}, in {path}; "
             "build the model as it was saved"
         )
-    return Rows(
+    schema = _schema(spec)
+    if not table.schema.equals(schema) or any(column.null_count for column in table.columns):
+        raise SnapshotError(
+            f"a snapshot of this table must have the columns {_columns(schema)} without nulls, got "
+            f"{_columns(table.schema)} in {path}; load another checkpoint"
+        )
+    rows = Rows(
         keys=table["key"].to_numpy(),
         weights=_matrix(table["weights"], spec.dim),
         state=(
@@ -105,6 +124,17 @@ def read_snapshot(path: Path, spec: TableSpec) -> Rows:
         num_pushes=table["num_pushes"].to_numpy(),
         steps=table["step"].to_numpy(),
     )
+    if (actual := _crc(rows)) != crc:
+        raise SnapshotError(
+            f"a snapshot's rows must have CRC {crc}, got {actual} in {path}; the file is damaged, "
+            "load another checkpoint"
+        )
+    if len(rows) and rows.steps.max() > MAX_STEP:
+        raise SnapshotError(
+            f"a row's step must be at most {MAX_STEP}, got {rows.steps.max()} in {path}; "
+            "load another checkpoint"
+        )
+    return rows
 
 
 def rows_within(rows: Rows, buckets: range) -> Rows:
@@ -124,13 +154,42 @@ def _encode(spec: TableSpec, rows: Rows) -> bytes:
         "num_pushes": pa.array(rows.num_pushes),
         "step": pa.array(rows.steps),
     }
-    metadata = {"hetero_pipe": json.dumps({"format": FORMAT, "table": spec.to_dict()})}
-    table = pa.table(columns).replace_schema_metadata(metadata)
+    described = {"format": FORMAT, "table": spec.to_dict(), "crc32": _crc(rows)}
+    metadata = {"hetero_pipe": json.dumps(described)}
+    table = pa.table(columns, schema=_schema(spec)).replace_schema_metadata(metadata)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table)
     data: bytes = sink.getvalue().to_pybytes()
     return data
+
+
+def _crc(rows: Rows) -> int:
+    """Returns the CRC-32 of the rows' columns, one after the other. Arrow has none of its own."""
+    crc = 0
+    for column in vars(rows).values():
+        crc = zlib.crc32(column, crc)
+    return crc
+
+
+def _schema(spec: TableSpec) -> Any:  # pyarrow has no stubs
+    def floats(width: int) -> Any:
+        return pa.list_(pa.float32(), width)
+
+    state = spec.optimizer.state_per_weight * spec.dim
+    return pa.schema(
+        [
+            ("key", pa.uint64()),
+            ("weights", floats(spec.dim)),
+            *([("state", floats(state))] if state else []),
+            ("num_pushes", pa.uint32()),
+            ("step", pa.uint64()),
+        ]
+    )
+
+
+def _columns(schema: Any) -> str:  # pyarrow has no stubs
+    return ", ".join(f"{field.name}: {field.type}" for field in schema)
 
 
 def _lists(matrix: NDArray[np.float32]) -> Any:  # pyarrow has no stubs

@@ -2,7 +2,9 @@
 
 import argparse
 import logging
+import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Sequence
@@ -18,6 +20,9 @@ from ps_server.version import VERSION
 __all__ = ["main"]
 
 logger = logging.getLogger(__name__)
+
+# After a signal: the server's grace, and a second for all else. What runs longer is given up.
+FORCE_SECONDS = 4.5
 
 DESCRIPTION = """\
 A parameter server: holds the embedding tables of a training job and serves them
@@ -76,7 +81,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _address(text: str) -> str:
     host, colon, port = text.rpartition(":")
-    if not colon or not host or not port.isdigit() or int(port) > 65535:
+    if not colon or not host or not port.isdecimal() or int(port) > 65535:
         raise argparse.ArgumentTypeError(
             f"an address is HOST:PORT with a port from 0 to 65535, got {text!r}"
         )
@@ -91,19 +96,50 @@ def main(arguments: Sequence[str] | None = None) -> int:
         stream=sys.stderr,
         format="%(asctime)s %(levelname)s %(message)s",
     )
-    stopped = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopped.set())
+    signals = _catch_signals()
+    force = threading.Timer(FORCE_SECONDS, _end_at_once)
+    force.daemon = True
     try:
         with Server(options.listen, data_dir=options.data_dir) as server:
-            print(f"listening on {server.address}", flush=True)
-            stopped.wait()
-            logger.info("stopping")
+            _say(f"listening on {server.address}")
+            logger.info("stopping at %s", signal.Signals(signals.recv(1)[0]).name)
+            force.start()
     except OSError as error:
         print(f"ps-server: error: {error}", file=sys.stderr)
         return 1
+    force.cancel()
     logger.info("stopped")
     return 0
+
+
+def _catch_signals() -> socket.socket:
+    """Returns a socket that gives one byte a signal, its number.
+
+    An Event set by a handler may be missed: a handler runs between any two
+    instructions, so also while the Event's lock is held, or just before the
+    main thread sleeps.
+    """
+    reader, writer = socket.socketpair()
+    writer.setblocking(False)
+    signal.set_wakeup_fd(writer.detach(), warn_on_full_buffer=False)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
+    return reader
+
+
+def _say(line: str) -> None:
+    """Prints a line to stdout, if somebody still reads it."""
+    try:
+        print(line, flush=True)
+    except OSError as error:
+        logger.warning("%s; stdout is closed: %s", line, error)
+        # Otherwise the interpreter fails at its exit, when it flushes what could not be written.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _end_at_once() -> None:
+    logger.warning("a request did not end in time, it is given up")
+    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -35,7 +35,8 @@ class Route:
     and push, so that a row is never looked for where it does not live.
 
     Raises:
-        ValueError: There is no server, or one is listed twice.
+        ValueError: There is no server, one is listed twice, or there are more
+            than buckets.
     """
 
     servers: tuple[ServerRef, ...]
@@ -43,6 +44,11 @@ class Route:
     def __post_init__(self) -> None:
         if not self.servers:
             raise ValueError("a route needs at least one server, got none")
+        if len(self.servers) > NUM_BUCKETS:
+            raise ValueError(
+                f"a route has at most {NUM_BUCKETS} servers, one bucket each, got "
+                f"{len(self.servers)}"
+            )
         first: dict[str, str] = {}
         for server in self.servers:
             if server.id in first:

@@ -1,7 +1,10 @@
 """Server: the port, the threads, health, reflection and a graceful stop."""
 
+import errno
 import fcntl
 import logging
+import shutil
+import socket
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -12,7 +15,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from ps_server.service import Service
+from ps_server.service import LOAD_PREFIX, Service
 from ps_server.store import Store
 from ps_server.wire import MAX_MESSAGE_BYTES, ps_pb2, ps_pb2_grpc
 
@@ -53,18 +56,25 @@ class Server:
 
     def __enter__(self) -> "Server":
         with ExitStack() as undo:
+            # Left in the opposite order: the folder goes before requests are waited for, so that
+            # a load that outlives the grace ends at its next file.
+            threads = undo.enter_context(
+                ThreadPoolExecutor(NUM_THREADS, thread_name_prefix="request")
+            )
             if self._data_dir is None:
-                folder = Path(undo.enter_context(tempfile.TemporaryDirectory(prefix="ps-server-")))
+                temporary = tempfile.TemporaryDirectory(
+                    prefix="ps-server-", ignore_cleanup_errors=True
+                )
+                folder = Path(undo.enter_context(temporary))
             else:
                 folder = self._data_dir
                 undo.enter_context(_FolderLock(folder))
             service = Service(Store(), data_dir=folder)
-            self._start(service, undo)
+            self._start(service, threads, undo)
             self._resources = undo.pop_all()
         return self
 
-    def _start(self, service: Service, undo: ExitStack) -> None:
-        threads = undo.enter_context(ThreadPoolExecutor(NUM_THREADS, thread_name_prefix="request"))
+    def _start(self, service: Service, threads: ThreadPoolExecutor, undo: ExitStack) -> None:
         server = grpc.server(
             threads,
             options=[
@@ -82,10 +92,12 @@ class Server:
         reflection.enable_server_reflection(names, server)
         host = self._listen.rpartition(":")[0]
         try:
+            _try_address(self._listen)
             port = server.add_insecure_port(self._listen)
-        except RuntimeError as error:
+        except (OSError, RuntimeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
             raise OSError(
-                f"cannot listen on {self._listen}; is another server there? "
+                f"cannot listen on {self._listen}: {reason}; is another server there? "
                 "name another address with --listen HOST:PORT, port 0 picks a free one"
             ) from error
         server.start()
@@ -100,6 +112,28 @@ class Server:
         traceback: TracebackType | None,
     ) -> None:
         self._resources.close()
+
+
+def _try_address(listen: str) -> None:
+    """Binds the address and lets it go: of a failure gRPC gives no reason, and logs beside it.
+
+    Raises:
+        OSError: It is in use, unknown or not of this machine.
+    """
+    host, _, port = listen.rpartition(":")
+    failures = []
+    found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
+    for family, kind, protocol, _, where in found:
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as gRPC does
+            try:
+                probe.bind(where)
+            except OSError as error:
+                if error.errno == errno.EADDRINUSE:
+                    raise
+                failures.append(error)
+    if len(failures) == len(found):  # a host with one address that works is listened on
+        raise failures[0]
 
 
 class _FolderLock:
@@ -118,6 +152,8 @@ class _FolderLock:
             raise OSError(
                 f"the folder {self._path.parent} is another server's; give each its own --data-dir"
             ) from error
+        for left in self._path.parent.glob(f"{LOAD_PREFIX}*"):  # by a server that was killed
+            shutil.rmtree(left)
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -17,6 +17,7 @@ from ps_server.store import (
     Store,
     TableNotFound,
     TableStats,
+    buckets_of_snapshot,
 )
 from ps_server.version import VERSION
 from ps_server.wire import (
@@ -30,11 +31,17 @@ from ps_server.wire import (
     spec_to_message,
 )
 
-__all__ = ["STATUS_OF", "Service"]
+__all__ = ["LOAD_PREFIX", "STATUS_OF", "Service"]
 
 logger = logging.getLogger(__name__)
 
 CHUNK_BYTES = 1 << 20
+
+LOAD_PREFIX = "load-"
+"""How the folder is named where the snapshots of a load wait."""
+
+# Bytes. A status travels in an HTTP/2 header; one that outgrows the peer's limit loses its code.
+MAX_DETAILS = 2000
 
 STATUS_OF: dict[type[Exception], grpc.StatusCode] = {
     TableNotFound: grpc.StatusCode.NOT_FOUND,
@@ -53,9 +60,13 @@ Reply = TypeVar("Reply")
 def _abort(context: grpc.ServicerContext, error: Exception) -> None:
     code = next((code for kind, code in STATUS_OF.items() if isinstance(error, kind)), None)
     if code is None:
-        logger.exception("a request failed")
         code = grpc.StatusCode.INTERNAL
-    context.abort(code, str(error) or type(error).__name__)
+        if context.is_active():
+            logger.exception("a request failed")
+        else:  # its caller gave up or died, or this server stops: nobody hears the status
+            logger.info("a request was given up")
+    details = (str(error) or type(error).__name__).encode()[:MAX_DETAILS]
+    context.abort(code, details.decode(errors="ignore"))
 
 
 def _unary(
@@ -122,15 +133,10 @@ class Service(ps_pb2_grpc.ParameterServerServicer):
         """Applies gradients."""
         gradients = {}
         for part in request.tables:
-            keys = array_from_bytes(part.keys, np.uint64)
-            flat = array_from_bytes(part.gradients, np.float32)
-            width = len(flat) // max(1, len(keys))
-            if width * len(keys) != len(flat):
-                raise ValueError(
-                    f"gradients of table {part.table!r} must be one row a key, got {len(flat)} "
-                    f"numbers for {len(keys)} keys"
-                )
-            gradients[part.table] = (keys, flat.reshape(len(keys), width))
+            gradients[part.table] = (
+                array_from_bytes(part.keys, np.uint64),
+                array_from_bytes(part.gradients, np.float32),
+            )
         _check_unique(len(gradients), len(request.tables))
         self._store.push(request.route, gradients, step=request.step)
         return ps_pb2.PushReply()
@@ -149,20 +155,42 @@ class Service(ps_pb2_grpc.ParameterServerServicer):
     @_unary
     def Load(self, requests: Iterator[ps_pb2.LoadRequest]) -> ps_pb2.LoadReply:  # noqa: N802
         """Receives the snapshots of a table, then replaces its rows."""
-        first = next(requests)
-        with tempfile.TemporaryDirectory(prefix="load-", dir=self._data_dir) as folder:
+        first = next(requests, None)
+        if first is None:
+            raise ValueError("a load must begin with the name of its table, got no message")
+        with tempfile.TemporaryDirectory(prefix=LOAD_PREFIX, dir=self._data_dir) as folder:
             paths: list[Path] = []
             for request in requests:
-                name = Path(request.name).name
-                if name != request.name or not name:
-                    raise ValueError(f"a snapshot needs a plain file name, got {request.name!r}")
-                path = Path(folder) / name
+                path = Path(folder) / _snapshot_name(request.name)
                 if not paths or paths[-1] != path:
+                    if path in paths:
+                        raise ValueError(
+                            f"the pieces of a snapshot must follow one another, got {path.name} "
+                            f"again after {paths[-1].name}"
+                        )
                     paths.append(path)
                 with path.open("ab") as file:
                     file.write(request.data)
+            if len(paths) != first.num_snapshots:
+                raise ValueError(
+                    f"a load must bring the {first.num_snapshots} snapshots that it begins with, "
+                    f"got {len(paths)}"
+                )
             num_rows = self._store.load(first.route, first.table, paths)
         return ps_pb2.LoadReply(num_rows=num_rows)
+
+
+def _snapshot_name(name: str) -> str:
+    """Returns `name` if it is a snapshot's: of this form, it names no other folder.
+
+    Raises:
+        ValueError: It is not.
+    """
+    try:
+        buckets_of_snapshot(name)
+    except SnapshotError as error:
+        raise ValueError(str(error)) from error
+    return name
 
 
 def _check_unique(num_names: int, num_parts: int) -> None:

@@ -250,5 +250,5 @@ class TableSpec:
                 initializer=_from_dict(_INITIALIZERS, fields["initializer"]),
                 seed=fields["seed"],
             )
-        except (KeyError, TypeError) as error:
+        except (AttributeError, KeyError, TypeError) as error:  # JSON of another shape
             raise ValueError(f"not a table spec: {error}, got {fields!r}") from error

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ps_server.checkpoint import (
+    MAX_STEP,
     SnapshotError,
     buckets_of_snapshot,
     read_snapshot,
@@ -83,6 +84,7 @@ class Store:
     def __init__(self) -> None:
         self.id = uuid4().hex
         self._lock = threading.Lock()  # guards _tables and _route, never held during table work
+        self._loading = threading.Lock()  # two loads of one table would mix their rows
         self._tables: dict[str, Table] = {}
         self._route: Route | None = None
 
@@ -144,7 +146,7 @@ class Store:
             TableNotFound: There is no such table.
             RouteMismatch: The route is another.
         """
-        tables = self._find(route, keys)
+        tables, _ = self._find(route, keys)
         return [
             table.pull(wanted, insert=insert)
             for table, wanted in zip(tables, keys.values(), strict=True)
@@ -161,34 +163,38 @@ class Store:
 
         Args:
             route: Fingerprint of the caller's route.
-            gradients: Keys and gradients by table.
+            gradients: Keys and gradients by table, the latter as rows or flat,
+                `[n * dim]`.
             step: From 1: which update of the tables this is.
 
         Raises:
             TableNotFound: There is no such table.
             RouteMismatch: The route is another.
-            ValueError: Shapes do not agree.
+            ValueError: Shapes do not agree, or the step is out of range.
         """
-        tables = self._find(route, gradients)
+        tables, _ = self._find(route, gradients)
+        if not 1 <= step <= MAX_STEP:
+            raise ValueError(f"a push needs a step from 1 to {MAX_STEP}, got step={step}")
         for table, (keys, gradient) in zip(tables, gradients.values(), strict=True):
-            if gradient.shape != (len(keys), table.spec.dim):
+            rows = (len(keys), table.spec.dim)
+            if gradient.shape not in (rows, (len(keys) * table.spec.dim,)):
                 raise ValueError(
-                    f"gradients of table {table.spec.name!r} must have shape "
-                    f"[{len(keys)}, {table.spec.dim}], got {list(gradient.shape)}"
+                    f"gradients of table {table.spec.name!r} must have shape {list(rows)}, one "
+                    f"row a key, got {list(gradient.shape)}"
                 )
         for table, (keys, gradient) in zip(tables, gradients.values(), strict=True):
-            table.push(keys, gradient, step=step)
+            table.push(keys, gradient.reshape(len(keys), table.spec.dim), step=step)
 
     def save(self, route: int, name: str) -> Iterator[tuple[str, bytes]]:
-        """Yields the file name and content of each snapshot of a table's rows here.
+        """Returns the file name and content of each snapshot of a table's rows here.
 
         Raises:
             TableNotFound: There is no such table.
             RouteMismatch: The route is another.
         """
-        (table,) = self._find(route, [name])
-        assert self._route is not None
-        yield from snapshots(table, self._route.buckets_of(self.id))
+        (table,), held = self._find(route, [name])
+        assert held is not None, "a store with a table has a route"
+        return snapshots(table, held.buckets_of(self.id))
 
     def load(self, route: int, name: str, paths: Sequence[Path]) -> int:
         """Replaces a table's rows by those in snapshots that this server owns.
@@ -206,18 +212,22 @@ class Store:
             RouteMismatch: The route is another.
             SnapshotError: A snapshot is broken or of another table.
         """
-        (table,) = self._find(route, [name])
-        assert self._route is not None
-        owned = self._route.buckets_of(self.id)
-        for path in paths:
-            read_snapshot(path, table.spec)
-        table.clear()
-        for path in paths:
-            table.import_rows(rows_within(read_snapshot(path, table.spec), owned))
+        (table,), held = self._find(route, [name])
+        assert held is not None, "a store with a table has a route"
+        owned = held.buckets_of(self.id)
+        with self._loading:
+            for path in paths:
+                read_snapshot(path, table.spec)
+            table.clear()
+            for path in paths:
+                table.import_rows(rows_within(read_snapshot(path, table.spec), owned))
         logger.info("loaded table %s: %d rows", name, table.num_rows)
         return table.num_rows
 
-    def _find(self, route: int, names: Sequence[str] | Mapping[str, object]) -> list[Table]:
+    def _find(
+        self, route: int, names: Sequence[str] | Mapping[str, object]
+    ) -> tuple[list[Table], Route | None]:
+        """Returns the tables, and the route under which all of them are here."""
         with self._lock:
             tables = []
             for name in names:
@@ -234,7 +244,7 @@ class Store:
                     f"({self._route.fingerprint:#x}), got {route:#x}; another trainer dropped "
                     "and re-created them"
                 )
-        return tables
+            return tables, self._route
 
 
 def _stats_of(table: Table) -> TableStats:

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -13,9 +12,9 @@ from numpy.typing import NDArray
 
 from hetero_pipe.client.connect import Connection, check_route, connect_embedded, connect_servers
 from hetero_pipe.client.route import RoutedKeys, route_keys
-from hetero_pipe.client.transport import ServerStats
+from hetero_pipe.client.transport import Reply, ServerStats
 from hetero_pipe.data import aligned_empty
-from hetero_pipe.errors import CheckpointError, ServerError
+from hetero_pipe.errors import CheckpointError, HeteroPipeError, ServerError, TableNotFound
 from ps_server.spec import TableSpec
 from ps_server.store import SnapshotError, buckets_of_snapshot
 
@@ -72,16 +71,16 @@ class Client:
         wanted = {spec.name: spec for spec in specs}
         if fresh:
             for name in wanted:
-                self._on_each(partial(_drop, name))
-        stats = self._on_each(lambda c: c.control.stats())
+                self._ask(partial(_drop, name))
+        stats = self._ask(lambda c: c.control.stats())
         for connection, held in zip(self._connections, stats, strict=True):
             check_route(self._route, connection.ref.address, held)
         for name in wanted:
             self._check_whole(name, [name in held.tables for held in stats])
-        return max(self._attach_one(spec, stats) for spec in wanted.values())
+        return max((self._attach_one(spec, stats) for spec in wanted.values()), default=0)
 
     def _attach_one(self, spec: TableSpec, stats: Sequence[ServerStats]) -> int:
-        tables = self._on_each(lambda c: c.control.create_table(spec, self._route))
+        tables = self._ask(lambda c: c.control.create_table(spec, self._route))
         if any(spec.name in held.tables for held in stats):
             num_rows = sum(table.num_rows for table in tables)
             logger.info("attached to table %s: %d rows on %s", spec.name, num_rows, self._route)
@@ -94,9 +93,8 @@ class Client:
                 c.ref.address for c, has in zip(self._connections, holds, strict=True) if not has
             ]
             raise ServerError(
-                f"table {name!r} must be on every server, got none on {', '.join(without)}, which "
-                "was restarted and has lost its rows; start over with fresh=True (--fresh), then "
-                "load a checkpoint"
+                f"table {name!r} must be on every server, got none on {', '.join(without)}; "
+                "start over with fresh=True (--fresh), then load a checkpoint"
             )
 
     def route(self, keys: NDArray[np.uint64]) -> RoutedKeys:
@@ -156,7 +154,15 @@ class Client:
         Raises:
             ServerError: A server refused, failed or did not answer; other
                 servers may have applied their part.
+            ValueError: Gradients have another shape; nothing is sent.
         """
+        for name, gradient in gradients.items():
+            wanted = (len(keys[name].keys), self._specs[name].dim)
+            if gradient.shape != wanted:
+                raise ValueError(
+                    f"gradients of table {name!r} must have shape {list(wanted)}, got "
+                    f"{list(gradient.shape)}"
+                )
         replies = []
         for server, connection in enumerate(self._connections):
             part = {}
@@ -166,12 +172,23 @@ class Client:
                     part[name] = (keys[name].keys[where], gradient[where])
             if part:
                 replies.append(connection.data.push(self._route.fingerprint, part, step=step))
-        for reply in replies:
-            reply.result()
+        _await_all(replies)
 
     def num_rows(self) -> dict[str, int]:
-        """Returns the rows of each attached table, over all servers."""
-        stats = self._on_each(lambda c: c.control.stats())
+        """Returns the rows of each attached table, over all servers.
+
+        Raises:
+            TableNotFound: A server has lost a table.
+            ServerError: A server failed or did not answer.
+        """
+        stats = self._ask(lambda c: c.control.stats())
+        for connection, held in zip(self._connections, stats, strict=True):
+            for name in self._specs:
+                if name not in held.tables:
+                    raise TableNotFound(
+                        f"table {name!r} must be on every server, got none on "
+                        f"{connection.ref.address}; it was restarted, or another trainer dropped it"
+                    )
         return {name: sum(held.tables[name].num_rows for held in stats) for name in self._specs}
 
     def save(self, table: str) -> Iterator[tuple[str, Iterable[bytes]]]:
@@ -196,25 +213,29 @@ class Client:
         """
         try:
             buckets = {path: buckets_of_snapshot(path.name) for path in paths}
+            for path in paths:
+                path.open("rb").close()
         except SnapshotError as error:
             raise CheckpointError(str(error)) from error
+        except OSError as error:
+            raise CheckpointError(f"a snapshot must be readable, got {error}") from error
         fingerprint = self._route.fingerprint
 
-        def load_part(connection: Connection) -> int:
+        def load_part(connection: Connection) -> Reply[int]:
             owned = self._route.buckets_of(connection.ref.id)
             part = [p for p, b in buckets.items() if b.start < owned.stop and owned.start < b.stop]
             return connection.control.load(fingerprint, table, part)
 
-        return sum(self._on_each(load_part))
+        return sum(self._ask(load_part))
 
     def close(self) -> None:
         """Gives up the connections; calls under way in other threads fail."""
         for connection in self._connections:
             connection.data.close()
 
-    def _on_each(self, work: Callable[[Connection], Value]) -> list[Value]:
-        with ThreadPoolExecutor(len(self._connections), thread_name_prefix="server") as threads:
-            return list(threads.map(work, self._connections))
+    def _ask(self, start: Callable[[Connection], Reply[Value]]) -> list[Value]:
+        """Asks every server, then waits for all; Ctrl-C ends the wait at once."""
+        return _await_all([start(connection) for connection in self._connections])
 
     def __enter__(self) -> "Client":
         return self
@@ -228,8 +249,22 @@ class Client:
         self.close()
 
 
-def _drop(name: str, connection: Connection) -> None:
-    connection.control.drop_table(name)
+def _drop(name: str, connection: Connection) -> Reply[None]:
+    return connection.control.drop_table(name)
+
+
+def _await_all(replies: Iterable[Reply[Value]]) -> list[Value]:
+    """Returns the answers when all are there; of failures, the first is raised then."""
+    values: list[Value] = []
+    failures: list[HeteroPipeError] = []
+    for reply in replies:
+        try:
+            values.append(reply.result())
+        except HeteroPipeError as error:
+            failures.append(error)
+    if failures:
+        raise failures[0]
+    return values
 
 
 def _assemble(

@@ -27,7 +27,7 @@ class Connection:
 def connect_embedded() -> tuple[Route, list[Connection]]:
     """Returns the route to a store of this process."""
     transport = EmbeddedTransport()
-    ref = ServerRef(transport.stats().id, ADDRESS)
+    ref = ServerRef(transport.stats().result().id, ADDRESS)
     return Route((ref,)), [Connection(ref, transport, transport)]
 
 
@@ -63,7 +63,7 @@ def _check_addresses(addresses: Sequence[str]) -> None:
         raise ConfigError("servers must name at least one HOST:PORT, got none; None is embedded")
     for address in addresses:
         host, _, port = address.rpartition(":")
-        if not host or not port.isdigit() or not 0 < int(port) < 65536:
+        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
             raise ConfigError(
                 f"a server is HOST:PORT with a port from 1 to 65535, got {address!r}; "
                 "for example servers=['127.0.0.1:7000']"
@@ -101,10 +101,11 @@ def _wait_for_all(transports: Sequence[GrpcTransport], seconds: float) -> list[S
 
 
 def _agree_on_route(addresses: Sequence[str], stats: Sequence[ServerStats]) -> Route:
-    """Returns the route that the servers hold, or a new one by the order of addresses."""
+    """Returns the route that the servers hold, or a new one."""
     refs = [ServerRef(s.id, address) for address, s in zip(addresses, stats, strict=True)]
     try:
-        route = Route(tuple(sorted(refs, key=lambda ref: ref.address)))
+        # By id: workers that start at once agree, whatever they call the servers.
+        route = Route(tuple(sorted(refs, key=lambda ref: ref.id)))
     except ValueError as error:
         raise ConfigError(str(error)) from error
     held = next((s.route for s in stats if s.route is not None), None)
@@ -118,11 +119,24 @@ def check_route(route: Route, address: str, stats: ServerStats) -> None:
     """Refuses a server that serves as one of another set.
 
     Raises:
-        RouteMismatch: It does; the message names both sets.
+        RouteMismatch: It does; the message names both sets, or the server that
+            was restarted and so is another one.
     """
-    if stats.route is not None and stats.route.fingerprint != route.fingerprint:
+    held = stats.route
+    if held is None or held.fingerprint == route.fingerprint:
+        return
+    ids = {server.id for server in route.servers}
+    gone = {server.address for server in held.servers if server.id not in ids}
+    restarted = [s.address for s in route.servers if s.address in gone]
+    if restarted:
         raise RouteMismatch(
-            f"the tables of server {address} were created on the servers {stats.route}, got the "
-            f"servers {route}; name the same servers, or start over with fresh=True (--fresh), "
-            "which drops this model's tables there"
+            f"the tables of server {address} must be whole, got {', '.join(restarted)} restarted "
+            "since they were created, without its rows; start over with fresh=True (--fresh), "
+            "then load a checkpoint"
         )
+    raise RouteMismatch(
+        f"the tables {', '.join(sorted(stats.tables))} of server {address} were created on the "
+        f"servers {held}, got the servers {route}; name the same servers (one that was restarted "
+        "is another), start over with fresh=True (--fresh) if the tables are this model's, or "
+        "restart the servers to drop them all"
+    )

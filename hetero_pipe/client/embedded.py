@@ -1,6 +1,6 @@
 """The store in the trainer's own process: no server, no wire, the same tables."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -12,7 +12,7 @@ from hetero_pipe.client.status import translate_store_error
 from hetero_pipe.client.transport import Gradients, Keys, Reply, ServerStats
 from ps_server.route import Route
 from ps_server.spec import TableSpec
-from ps_server.store import Store, StoreError, TableStats
+from ps_server.store import SnapshotError, Store, StoreError, TableStats
 
 Value = TypeVar("Value")
 
@@ -32,7 +32,7 @@ class _Done(Reply[Value]):
 def _call(work: Callable[[], Value]) -> Value:
     try:
         return work()
-    except StoreError as error:
+    except (StoreError, SnapshotError) as error:
         raise translate_store_error(error, ADDRESS) from error
 
 
@@ -48,22 +48,23 @@ class EmbeddedTransport:
     def push(self, route: int, gradients: Gradients, *, step: int) -> Reply[None]:
         return _Done(_call(lambda: self._store.push(route, gradients, step=step)))
 
-    def stats(self) -> ServerStats:
+    def stats(self) -> Reply[ServerStats]:
         tables = {stats.spec.name: stats for stats in self._store.stats()}
-        return ServerStats(self._store.id, "", self._store.route, tables)
+        return _Done(ServerStats(self._store.id, "", self._store.route, tables))
 
-    def create_table(self, spec: TableSpec, route: Route) -> TableStats:
-        return _call(lambda: self._store.create_table(spec, route))
+    def create_table(self, spec: TableSpec, route: Route) -> Reply[TableStats]:
+        return _Done(_call(lambda: self._store.create_table(spec, route)))
 
-    def drop_table(self, name: str) -> None:
+    def drop_table(self, name: str) -> Reply[None]:
         self._store.drop_table(name)
+        return _Done(None)
 
     def save(self, route: int, table: str) -> Iterator[tuple[str, Iterable[bytes]]]:
         for name, data in _call(lambda: self._store.save(route, table)):
             yield name, [data]
 
-    def load(self, route: int, table: str, paths: Iterable[Path]) -> int:
-        return _call(lambda: self._store.load(route, table, list(paths)))
+    def load(self, route: int, table: str, paths: Sequence[Path]) -> Reply[int]:
+        return _Done(_call(lambda: self._store.load(route, table, paths)))
 
     def close(self) -> None:
         """Nothing to give up: the tables go with the process."""

@@ -49,7 +49,7 @@ class Executor:
         self._handoffs: list[Handoff[tuple[int, Any]]] = [Handoff(c) for c in capacities]
         assert len(self._handoffs) == len(stages) + 1, "a hand-off before each stage and the caller"
         self._stopping = threading.Event()
-        self._failure: BaseException | None = None
+        self._failure: tuple[int, BaseException] | None = None
         self._failure_lock = threading.Lock()
         self._threads = [
             threading.Thread(target=self._read, name=source_name),
@@ -65,6 +65,8 @@ class Executor:
         Raises:
             HeteroPipeError: A stage failed with it.
             StageError: A stage failed with another exception, which is its cause.
+                Of several failures, that of the lowest step is raised: every
+                step before it has come out.
         """
         while True:
             try:
@@ -73,7 +75,7 @@ class Executor:
                 break
             yield step, item
         if self._failure is not None:
-            raise self._failure
+            raise self._failure[1]
 
     def stop(self) -> None:
         """Takes no more from the source; the steps under way still come out of `results`."""
@@ -90,10 +92,12 @@ class Executor:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._abort(len(self._stages))
         self._handoffs[-1].abort()
-        for thread in self._threads:
-            thread.join()
+        try:
+            self._abort(len(self._stages))
+        finally:
+            for thread in self._threads:
+                thread.join()
 
     def _read(self) -> None:
         step = self._first_step
@@ -134,9 +138,9 @@ class Executor:
             wrapped = StageError(f"stage {name} failed at step {step}: {error!r}")
             wrapped.__cause__ = error
             error = wrapped
-        with self._failure_lock:  # the first failure is the cause of the rest
-            if self._failure is None:
-                self._failure = error
+        with self._failure_lock:
+            if self._failure is None or step < self._failure[0]:
+                self._failure = step, error
         self._abort(num_failed)
         self._handoffs[num_failed].finish()
 

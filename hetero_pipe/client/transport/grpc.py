@@ -1,9 +1,9 @@
 """gRPC: the portable way to a server, for both planes."""
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 import numpy as np
@@ -26,6 +26,8 @@ from ps_server.wire import (
     spec_from_message,
     spec_to_message,
 )
+
+Value = TypeVar("Value")
 
 CHUNK_BYTES = 1 << 20
 
@@ -51,42 +53,26 @@ OPTIONS = [
 ]
 
 
-class _Call(Reply[Any]):
-    """A call under way."""
+class _Call(Reply[Value]):
+    """A call under way, and how its answer is read."""
 
-    def __init__(self, future: Any, address: str) -> None:  # grpc has no stubs
+    # grpc has no stubs
+    def __init__(self, future: Any, address: str, decode: Callable[[Any], Value]) -> None:
         self._future = future
         self._address = address
+        self._decode = decode
 
-    def result(self) -> Any:
+    def result(self) -> Value:
         try:
-            return self._future.result()
+            reply = self._future.result()
         except grpc.FutureCancelledError as error:
-            raise ServerUnavailable(f"the call to server {self._address} was given up") from error
+            raise ServerUnavailable(
+                f"a call must end before its connection is closed, the one to server "
+                f"{self._address} was given up"
+            ) from error
         except grpc.RpcError as error:
             raise translate_status(error, self._address) from error
-
-
-class _PullCall(_Call):
-    """A pull under way."""
-
-    def __init__(self, future: Any, address: str, num_keys: list[int]) -> None:
-        super().__init__(future, address)
-        self._num_keys = num_keys
-
-    def result(self) -> list[NDArray[np.float32]]:
-        reply = super().result()
-        return [
-            array_from_bytes(data, np.float32).reshape(num_keys, -1)
-            for data, num_keys in zip(reply.rows, self._num_keys, strict=True)
-        ]
-
-
-class _PushCall(_Call):
-    """A push under way."""
-
-    def result(self) -> None:
-        super().result()
+        return self._decode(reply)
 
 
 class GrpcTransport:
@@ -103,8 +89,8 @@ class GrpcTransport:
             for name, wanted in keys.items()
         ]
         request = ps_pb2.PullRequest(route=route, insert=insert, tables=tables)
-        future = self._stub.Pull.future(request, timeout=CALL_SECONDS)
-        return _PullCall(future, self.address, [len(wanted) for wanted in keys.values()])
+        sizes = [len(wanted) for wanted in keys.values()]
+        return self._start(self._stub.Pull, request, lambda reply: _rows(reply, sizes))
 
     def push(self, route: int, gradients: Gradients, *, step: int) -> Reply[None]:
         tables = [
@@ -114,35 +100,37 @@ class GrpcTransport:
             for name, (keys, gradient) in gradients.items()
         ]
         request = ps_pb2.PushRequest(route=route, step=step, tables=tables)
-        return _PushCall(self._stub.Push.future(request, timeout=CALL_SECONDS), self.address)
+        return self._start(self._stub.Push, request, _nothing)
 
-    def stats(self) -> ServerStats:
-        return self._stats(CALL_SECONDS)
+    def stats(self) -> Reply[ServerStats]:
+        return self._start(self._stub.Stats, ps_pb2.StatsRequest(), _server_stats)
 
-    def _stats(self, seconds: float) -> ServerStats:
-        reply = self._call(self._stub.Stats, ps_pb2.StatsRequest(), seconds=seconds)
-        route = route_from_message(reply.route) if reply.HasField("route") else None
-        tables = {stats.spec.name: _table_stats(stats) for stats in reply.tables}
-        return ServerStats(reply.server_id, reply.version, route, tables)
-
-    def create_table(self, spec: TableSpec, route: Route) -> TableStats:
+    def create_table(self, spec: TableSpec, route: Route) -> Reply[TableStats]:
         request = ps_pb2.CreateTableRequest(
             spec=spec_to_message(spec), route=route_to_message(route)
         )
-        return _table_stats(self._call(self._stub.CreateTable, request))
+        return self._start(self._stub.CreateTable, request, _table_stats)
 
-    def drop_table(self, name: str) -> None:
-        self._call(self._stub.DropTable, ps_pb2.DropTableRequest(table=name))
+    def drop_table(self, name: str) -> Reply[None]:
+        return self._start(self._stub.DropTable, ps_pb2.DropTableRequest(table=name), _nothing)
 
     def save(self, route: int, table: str) -> Iterator[tuple[str, Iterable[bytes]]]:
         request = ps_pb2.SaveRequest(route=route, table=table)
-        pieces = _Pieces(self._stub.Save(request, timeout=BULK_SECONDS), self.address)
+        try:
+            stream = self._stub.Save(request, timeout=BULK_SECONDS)
+        except ValueError as error:  # the channel is closed
+            raise _closed(self.address) from error
+        pieces = _Pieces(stream, self.address)
         while (name := pieces.next_name()) is not None:
             yield name, pieces.of(name)
+            for _ in pieces.of(name):  # what the caller did not want of this one
+                pass
 
-    def load(self, route: int, table: str, paths: Iterable[Path]) -> int:
+    def load(self, route: int, table: str, paths: Sequence[Path]) -> Reply[int]:
         requests = _load_requests(route, table, paths)
-        return int(self._call(self._stub.Load, requests, seconds=BULK_SECONDS).num_rows)
+        return self._start(
+            self._stub.Load, requests, lambda reply: int(reply.num_rows), seconds=BULK_SECONDS
+        )
 
     def close(self) -> None:
         self._channel.close()
@@ -157,14 +145,36 @@ class GrpcTransport:
         while True:
             remaining = deadline - time.monotonic()
             try:
-                return self._stats(min(max(remaining, PROBE_SECONDS), CALL_SECONDS))
+                return self._start(
+                    self._stub.Stats,
+                    ps_pb2.StatsRequest(),
+                    _server_stats,
+                    seconds=min(max(remaining, PROBE_SECONDS), CALL_SECONDS),
+                ).result()
             except ServerUnavailable:
                 if remaining < RETRY_SECONDS:
                     raise
                 time.sleep(RETRY_SECONDS)
 
-    def _call(self, method: Any, request: Any, *, seconds: float = CALL_SECONDS) -> Any:
-        return _Call(method.future(request, timeout=seconds), self.address).result()
+    def _start(
+        self,
+        method: Any,  # grpc has no stubs
+        request: Any,
+        decode: Callable[[Any], Value],
+        *,
+        seconds: float = CALL_SECONDS,
+    ) -> Reply[Value]:
+        try:
+            future = method.future(request, timeout=seconds)
+        except ValueError as error:  # the channel is closed
+            raise _closed(self.address) from error
+        return _Call(future, self.address, decode)
+
+
+def _closed(address: str) -> ServerUnavailable:
+    return ServerUnavailable(
+        f"a call needs an open client, got one to server {address} after close(); make a new one"
+    )
 
 
 class _Pieces:
@@ -188,12 +198,30 @@ class _Pieces:
             yield data
 
 
-def _load_requests(route: int, table: str, paths: Iterable[Path]) -> Iterator[ps_pb2.LoadRequest]:
-    yield ps_pb2.LoadRequest(route=route, table=table)
+def _load_requests(route: int, table: str, paths: Sequence[Path]) -> Iterator[ps_pb2.LoadRequest]:
+    yield ps_pb2.LoadRequest(route=route, table=table, num_snapshots=len(paths))
     for path in paths:
+        yield ps_pb2.LoadRequest(name=path.name)  # an empty file is a broken one, not none
         with path.open("rb") as file:
             while data := file.read(CHUNK_BYTES):
                 yield ps_pb2.LoadRequest(name=path.name, data=data)
+
+
+def _nothing(reply: Any) -> None:  # messages are built without types
+    """Reads an answer that says only that it is done."""
+
+
+def _rows(reply: ps_pb2.PullReply, num_keys: Sequence[int]) -> list[NDArray[np.float32]]:
+    return [
+        array_from_bytes(data, np.float32).reshape(size, -1)
+        for data, size in zip(reply.rows, num_keys, strict=True)
+    ]
+
+
+def _server_stats(message: ps_pb2.StatsReply) -> ServerStats:
+    route = route_from_message(message.route) if message.HasField("route") else None
+    tables = {stats.spec.name: _table_stats(stats) for stats in message.tables}
+    return ServerStats(message.server_id, message.version, route, tables)
 
 
 def _table_stats(message: ps_pb2.TableStats) -> TableStats:

@@ -5,7 +5,7 @@ snapshots over the control plane. They are two, so that a faster data plane can
 stand beside the same control plane.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -44,7 +44,7 @@ class ServerStats:
 
 
 class Reply(Protocol[Value_co]):
-    """What a server will have answered."""
+    """What a server will have answered: all servers are asked before one is waited for."""
 
     def result(self) -> Value_co:
         """Returns the answer; blocks until it is there or its deadline has passed.
@@ -70,17 +70,17 @@ class DataPlane(Protocol):
 class ControlPlane(Protocol):
     """Tables and snapshots of one server. Called from any thread."""
 
-    def stats(self) -> ServerStats:
-        """Returns what the server is and holds."""
+    def stats(self) -> Reply[ServerStats]:
+        """Asks what the server is and holds."""
 
-    def create_table(self, spec: TableSpec, route: Route) -> TableStats:
+    def create_table(self, spec: TableSpec, route: Route) -> Reply[TableStats]:
         """Creates a table, or attaches to the one there."""
 
-    def drop_table(self, name: str) -> None:
+    def drop_table(self, name: str) -> Reply[None]:
         """Drops a table; one that is not there is no error."""
 
     def save(self, route: int, table: str) -> Iterator[tuple[str, Iterable[bytes]]]:
         """Yields file name and content of each snapshot, the content in pieces."""
 
-    def load(self, route: int, table: str, paths: Iterable[Path]) -> int:
-        """Replaces the rows of a table on this server; returns how many it then holds."""
+    def load(self, route: int, table: str, paths: Sequence[Path]) -> Reply[int]:
+        """Replaces the rows of a table on this server; the reply is how many it then holds."""

@@ -1,0 +1,381 @@
+"""The service as a foreign client meets it: bare stubs, hostile requests."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
+
+import grpc
+import numpy as np
+import pytest
+
+from ps_server.route import Route, ServerRef
+from ps_server.server import Server
+from ps_server.spec import SGD, Adagrad, Constant, TableSpec
+from ps_server.wire import ps_pb2, ps_pb2_grpc, route_to_message, spec_to_message
+
+LATER = 30.0
+SPEC = TableSpec("user", 4, SGD(1.0), Constant(0.5))
+KEYS = np.arange(10, dtype=np.uint64)
+KEY_BYTES = KEYS.tobytes()
+ONES = np.ones((10, 4), np.float32)
+
+
+class Peer:
+    """A server with one table of ten rows, and a stub of it."""
+
+    def __init__(self, channel, data_dir):
+        self.stub = ps_pb2_grpc.ParameterServerStub(channel)
+        self.data_dir = data_dir
+        self.route = Route((ServerRef(self.stub.Stats(ps_pb2.StatsRequest()).server_id, "here"),))
+        self.create(SPEC)
+        self.push(KEYS.tobytes(), ONES.tobytes())
+
+    def create(self, spec):
+        message = spec if isinstance(spec, ps_pb2.TableSpec) else spec_to_message(spec)
+        request = ps_pb2.CreateTableRequest(spec=message, route=route_to_message(self.route))
+        return self.stub.CreateTable(request)
+
+    def pull(self, keys=KEY_BYTES, *, tables=("user",), insert=True, route=None):
+        parts = [ps_pb2.TableKeys(table=table, keys=keys) for table in tables]
+        route = self.route.fingerprint if route is None else route
+        return self.stub.Pull(ps_pb2.PullRequest(route=route, insert=insert, tables=parts))
+
+    def push(self, keys, gradients, *, tables=("user",), step=1, route=None):
+        parts = [
+            ps_pb2.TableGradients(table=table, keys=keys, gradients=gradients) for table in tables
+        ]
+        route = self.route.fingerprint if route is None else route
+        return self.stub.Push(ps_pb2.PushRequest(route=route, step=step, tables=parts))
+
+    def save(self, table="user"):
+        files = {}
+        request = ps_pb2.SaveRequest(route=self.route.fingerprint, table=table)
+        for piece in self.stub.Save(request):
+            files[piece.name] = files.get(piece.name, b"") + piece.data
+        return files
+
+    def load(self, pieces, table="user", route=None):
+        return self.stub.Load(self.requests(pieces, table, route))
+
+    def requests(self, pieces, table="user", route=None, number=None):
+        route = self.route.fingerprint if route is None else route
+        pieces = list(pieces)
+        number = len({name for name, _ in pieces}) if number is None else number
+        first = ps_pb2.LoadRequest(route=route, table=table, num_snapshots=number)
+        return chain([first], (ps_pb2.LoadRequest(name=name, data=data) for name, data in pieces))
+
+    def stats(self):
+        return self.stub.Stats(ps_pb2.StatsRequest())
+
+
+@pytest.fixture
+def peer(tmp_path):
+    with (
+        Server("127.0.0.1:0", data_dir=tmp_path / "data") as server,
+        grpc.insecure_channel(server.address) as channel,
+    ):
+        yield Peer(channel, tmp_path / "data")
+
+
+@pytest.fixture(autouse=True)
+def _no_request_failed_by_surprise(caplog):
+    """INTERNAL is logged with its traceback; whatever a peer sends, nothing is."""
+    yield
+    assert [r.getMessage() for r in caplog.records if r.levelname == "ERROR"] == []
+
+
+@pytest.fixture
+def refuses(peer):
+    """Returns a function that makes a call, which must fail and change nothing."""
+
+    def check(code, call, *words):
+        before, files = peer.stats(), peer.save()
+        with pytest.raises(grpc.RpcError) as raised:
+            call()
+        assert raised.value.code() is code, raised.value.details()
+        for word in words:
+            assert word in raised.value.details()
+        assert peer.stats() == before
+        assert peer.save() == files
+        assert [path.name for path in peer.data_dir.iterdir()] == ["lock"]
+
+    return check
+
+
+INVALID = grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_rows_are_what_was_pushed(peer):
+    rows = np.frombuffer(peer.pull().rows[0], np.float32).reshape(10, 4)
+    assert (rows == -0.5).all()
+    (table,) = peer.stats().tables
+    assert (table.num_rows, table.last_step) == (10, 1)
+    assert table.memory_bytes > 0
+
+
+@pytest.mark.parametrize("size", [1, 7, 9, 79])
+def test_keys_of_broken_length_are_refused(peer, refuses, size):
+    keys, gradients = b"x" * size, ONES.tobytes()
+    refuses(INVALID, lambda: peer.pull(keys), "whole rows of 8 bytes", f"got {size} bytes")
+    refuses(INVALID, lambda: peer.push(keys, gradients), "whole rows of 8 bytes")
+
+
+@pytest.mark.parametrize("size", [0, 1, 3, 4, 156, 159, 161, 164, 320, 80])
+def test_gradients_of_wrong_length_are_refused(peer, refuses, size):
+    refuses(INVALID, lambda: peer.push(KEYS.tobytes(), b"x" * size))
+
+
+def test_gradients_without_keys_are_refused(peer, refuses):
+    refuses(INVALID, lambda: peer.push(b"", ONES.tobytes()), "'user'", "[0, 4]")
+
+
+def test_one_bad_part_of_a_push_stops_the_good_ones(peer, refuses):
+    peer.create(TableSpec("wide", 8, SGD(1.0)))
+    both = ("user", "wide")
+    refuses(INVALID, lambda: peer.push(KEYS.tobytes(), ONES.tobytes(), tables=both), "'wide'")
+    refuses(
+        grpc.StatusCode.NOT_FOUND,
+        lambda: peer.push(KEYS.tobytes(), ONES.tobytes(), tables=("user", "nobody")),
+    )
+    refuses(grpc.StatusCode.NOT_FOUND, lambda: peer.pull(b"\1" * 8, tables=("user", "nobody")))
+
+
+@pytest.mark.parametrize("step", [0, 2**32, 2**64 - 1])
+def test_step_out_of_range_is_refused(peer, refuses, step):
+    refuses(
+        INVALID, lambda: peer.push(KEYS.tobytes(), ONES.tobytes(), step=step), "step", str(step)
+    )
+
+
+def test_largest_step_is_taken(peer):
+    peer.push(KEYS.tobytes(), ONES.tobytes(), step=2**32 - 1)
+    assert peer.stats().tables[0].last_step == 2**32 - 1
+
+
+def test_requests_of_no_table_and_of_no_keys_are_nothing(peer):
+    assert list(peer.pull(tables=()).rows) == []
+    assert list(peer.pull(b"").rows) == [b""]
+    peer.push(b"", b"", tables=())
+    peer.push(b"", b"")
+    assert peer.stats().tables[0].num_rows == 10
+
+
+@pytest.mark.parametrize("name", ["nobody", "", "../x", "x" * 100_000, "é" * 5000, "名" * 5000])
+def test_unknown_table_is_not_found(peer, refuses, name):
+    """Also where its name outgrows the header that a status travels in."""
+    code = grpc.StatusCode.NOT_FOUND
+    words = () if len(name) > 1000 else ("must be created first",)
+    refuses(code, lambda: peer.pull(tables=(name,)), *words)
+    refuses(code, lambda: peer.push(b"", b"", tables=(name,)))
+    refuses(code, lambda: peer.save(name))
+    refuses(code, lambda: peer.load([], table=name))
+
+
+def test_another_route_is_refused(peer, refuses):
+    code, route = grpc.StatusCode.FAILED_PRECONDITION, peer.route.fingerprint ^ 1
+    refuses(code, lambda: peer.pull(route=route), f"{route:#x}", "here")
+    refuses(code, lambda: peer.push(KEYS.tobytes(), ONES.tobytes(), route=route))
+    refuses(code, lambda: peer.load(peer.save().items(), route=route))
+    request = ps_pb2.SaveRequest(route=route, table="user")
+    refuses(code, lambda: list(peer.stub.Save(request)))
+
+
+@pytest.mark.parametrize("call", ["pull", "push"])
+def test_table_twice_in_one_request_is_refused(peer, refuses, call):
+    twice = ("user", "user")
+    calls = {
+        "pull": lambda: peer.pull(b"\1" * 8, tables=twice),
+        "push": lambda: peer.push(KEYS.tobytes(), ONES.tobytes(), tables=twice),
+    }
+    refuses(INVALID, calls[call], "each table once", "2 parts of 1")
+
+
+def message_of(**changes):
+    message = spec_to_message(TableSpec("new", 4, Adagrad(0.1)))
+    for name, value in changes.items():
+        if value is None:
+            message.ClearField(name)
+        elif isinstance(value, dict):
+            getattr(message, name).CopyFrom(type(getattr(message, name))(**value))
+        else:
+            setattr(message, name, value)
+    return message
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"adagrad": None},
+        {"uniform": None},
+        {"dim": 0},
+        {"dim": 5000},
+        {"dim": 2**32 - 1},
+        {"name": ""},
+        {"name": "../x"},
+        {"name": "a b"},
+        {"name": ".."},
+        {"sgd": {"learning_rate": 0}},
+        {"sgd": {"learning_rate": float("nan")}},
+        {"adam": {"learning_rate": 0.1, "beta1": 1, "beta2": 0.9, "epsilon": 1e-8}},
+        {"uniform": {"low": 1, "high": 1}},
+        {"normal": {"std": float("inf")}},
+        {"constant": {"value": float("inf")}},
+    ],
+    ids=str,
+)
+def test_spec_that_is_none_is_refused(peer, refuses, changes):
+    refuses(INVALID, lambda: peer.create(message_of(**changes)), "got")
+
+
+def test_empty_create_request_is_refused(peer, refuses):
+    refuses(INVALID, lambda: peer.stub.CreateTable(ps_pb2.CreateTableRequest()))
+    no_route = ps_pb2.CreateTableRequest(spec=message_of())
+    refuses(INVALID, lambda: peer.stub.CreateTable(no_route), "at least one server")
+
+
+def test_route_that_names_one_server_twice_or_not_this_one_is_refused(peer, refuses):
+    server = ps_pb2.ServerRef(id=peer.route.servers[0].id)
+    for servers in ([server, server], [ps_pb2.ServerRef(id="stranger")]):
+        request = ps_pb2.CreateTableRequest(spec=message_of(), route=ps_pb2.Route(servers=servers))
+        refuses(INVALID, lambda request=request: peer.stub.CreateTable(request))
+
+
+def test_route_of_more_servers_than_buckets_is_refused(peer):
+    servers = [ps_pb2.ServerRef(id=str(i)) for i in range(5000)]
+    servers[1].id = peer.route.servers[0].id
+    peer.stub.DropTable(ps_pb2.DropTableRequest(table="user"))
+    request = ps_pb2.CreateTableRequest(spec=message_of(), route=ps_pb2.Route(servers=servers))
+    with pytest.raises(grpc.RpcError) as raised:
+        peer.stub.CreateTable(request)
+    assert raised.value.code() is INVALID
+    assert "at most 4096" in raised.value.details()
+
+
+def test_differing_spec_already_exists(peer, refuses):
+    other = TableSpec("user", 8, SGD(1.0), Constant(0.5))
+    refuses(grpc.StatusCode.ALREADY_EXISTS, lambda: peer.create(other), "dim=4", "got dim=8")
+    assert peer.create(SPEC).num_rows == 10
+
+
+def test_dropping_twice_is_no_error_and_rows_are_gone(peer):
+    for _ in range(2):
+        peer.stub.DropTable(ps_pb2.DropTableRequest(table="user"))
+    assert not peer.stats().HasField("route")
+    assert peer.create(SPEC).num_rows == 0
+
+
+def test_saved_snapshots_load(peer):
+    files = peer.save()
+    peer.push(KEYS.tobytes(), ONES.tobytes(), step=2)
+    peer.pull(np.array([99], np.uint64).tobytes())
+    assert peer.load(files.items()).num_rows == 10
+    assert peer.save() == files
+    bytewise = [(name, data[i : i + 1]) for name, data in files.items() for i in range(len(data))]
+    assert peer.load(bytewise).num_rows == 10
+    assert peer.save() == files
+
+
+def test_load_of_no_snapshot_empties_the_table(peer):
+    assert peer.load([]).num_rows == 0
+    assert peer.stats().tables[0].num_rows == 0
+
+
+def test_empty_stream_of_a_load_is_refused(peer, refuses):
+    refuses(INVALID, lambda: peer.stub.Load(iter([])), "begin with the name of its table")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        ".",
+        "..",
+        "../x",
+        "/etc/passwd",
+        "a/b",
+        "buckets-0000-0255.arrow/../x",
+        "../buckets-0000-0255.arrow",
+        "buckets-0000-0255.arrow\0",
+        "buckets-0000-0255.arrow\n",
+        "x" * 5000,
+    ],
+)
+def test_snapshot_with_a_name_that_is_none_is_refused(peer, refuses, name):
+    data = next(iter(peer.save().values()))
+    refuses(INVALID, lambda: peer.load([(name, data)]), "buckets-FIRST-LAST.arrow")
+    assert list(peer.data_dir.parent.iterdir()) == [peer.data_dir]
+
+
+def test_pieces_that_are_mixed_are_refused(peer, refuses):
+    one, two, *_ = peer.save().items()
+    refuses(INVALID, lambda: peer.load([one, two, one]), "must follow one another", one[0])
+
+
+@pytest.mark.parametrize("data", [b"", b"garbage", b"ARROW1\0\0" * 20, b"\0" * 5000])
+def test_garbage_snapshot_is_named_and_the_rows_stay(peer, refuses, data):
+    good, bad = list(peer.save().items())[:2]
+    refuses(grpc.StatusCode.DATA_LOSS, lambda: peer.load([good, (bad[0], data)]), bad[0])
+
+
+@pytest.mark.parametrize("number", [0, 1, 7, 9, 2**32 - 1])
+def test_load_of_fewer_or_more_snapshots_than_said_is_refused(peer, refuses, number):
+    files = peer.save()
+    assert len(files) == 8
+    requests = peer.requests(files.items(), number=number)
+    refuses(INVALID, lambda: peer.stub.Load(requests), f"the {number} snapshots", "got 8")
+
+
+@pytest.mark.parametrize("num_sent", [0, 1, 3, 4, 23])
+def test_load_that_is_cut_leaves_the_rows(peer, wait_until, num_sent):
+    """Also between two whole files: to the server, the sender's end may look like the stream's."""
+    before = peer.save()
+    pieces = [
+        (name, part)
+        for name, data in before.items()
+        for part in (data[:50], data[50:1000], data[1000:])
+    ]
+    assert len(pieces) == 24
+    is_sent, release = threading.Event(), threading.Event()
+
+    def requests():
+        yield from peer.requests(pieces[:num_sent], number=8)
+        is_sent.set()
+        assert release.wait(LATER)
+
+    call = peer.stub.Load.future(requests())
+    assert is_sent.wait(LATER)
+    wait_until(lambda: list(peer.data_dir.glob("load-*")))
+    call.cancel()
+    release.set()
+    wait_until(lambda: not list(peer.data_dir.glob("load-*")))
+    assert peer.save() == before
+
+
+def test_clients_that_vanish_in_a_save_leave_no_thread(peer):
+    peer.pull(np.arange(20_000, dtype=np.uint64).tobytes())
+    request = ps_pb2.SaveRequest(route=peer.route.fingerprint, table="user")
+    for _ in range(40):  # more than the server has threads
+        stream = peer.stub.Save(request)
+        next(stream)
+        stream.cancel()
+    assert peer.stats().tables[0].num_rows == 20_000
+
+
+def test_hostile_requests_beside_good_ones_lose_nothing(peer):
+    zeros = np.zeros(1, np.uint64).tobytes()
+    row = np.ones((1, 4), np.float32).tobytes()
+
+    def good():
+        for step in range(1, 101):
+            peer.push(zeros, row, step=step)
+
+    def hostile():
+        for size in range(100):
+            with pytest.raises(grpc.RpcError):
+                peer.push(zeros, b"x" * (size if size != 16 else 17))
+
+    with ThreadPoolExecutor(4) as threads:
+        for future in [threads.submit(work) for work in (good, hostile, good, hostile)]:
+            future.result(LATER)
+    (rows,) = peer.pull(zeros).rows
+    assert np.frombuffer(rows, np.float32).tolist() == [0.5 - 201] * 4

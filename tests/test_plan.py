@@ -1,0 +1,143 @@
+"""Plans: to and from JSON, and what is none."""
+
+import json
+from dataclasses import FrozenInstanceError, replace
+
+import pytest
+
+from hetero_pipe.errors import PlanError
+from hetero_pipe.plan import STAGES, Plan, StagePlan, TablePlan
+
+SERVERS = ("10.0.0.1:7000", "10.0.0.2:7000")
+
+
+def plan_of(servers=SERVERS, staleness=2):
+    return Plan(
+        stages=tuple(
+            StagePlan(name, "gpu:0" if name == "dense" else "cpu", i + 1)
+            for i, name in enumerate(STAGES)
+        ),
+        tables=(
+            TablePlan("user", 16, ("user_id",), servers),
+            TablePlan("item.wide", 1, ("item_id", "genres"), servers),
+        ),
+        staleness=staleness,
+    )
+
+
+@pytest.mark.parametrize("servers", [(), SERVERS])
+@pytest.mark.parametrize("staleness", [0, 3])
+def test_json_gives_the_plan_back(servers, staleness):
+    plan = plan_of(servers, staleness)
+    assert Plan.from_json(plan.to_json()) == plan
+    assert hash(Plan.from_json(plan.to_json())) == hash(plan)
+
+
+def test_json_is_for_eyes():
+    fields = json.loads(plan_of().to_json())
+    assert list(fields) == ["stages", "tables", "staleness"]
+    assert fields["stages"][3] == {"name": "dense", "device": "gpu:0", "capacity": 4}
+    assert fields["tables"][1]["slots"] == ["item_id", "genres"]
+    assert "\n  " in plan_of().to_json()
+
+
+def test_servers_are_those_of_the_tables_or_none():
+    assert plan_of().servers == SERVERS
+    assert plan_of(()).servers is None
+    assert replace(plan_of(), tables=()).servers is None
+
+
+def test_stage_is_found_by_name():
+    assert plan_of().stage("dense").device == "gpu:0"
+
+
+def test_plans_are_frozen():
+    with pytest.raises(FrozenInstanceError):
+        plan_of().staleness = 1
+
+
+@pytest.mark.parametrize(
+    "stages",
+    [
+        plan_of().stages[:-1],
+        plan_of().stages[::-1],
+        (*plan_of().stages, plan_of().stages[0]),
+        (),
+    ],
+)
+def test_stages_other_than_the_five_in_order_are_refused(stages):
+    with pytest.raises(PlanError, match="has the stages read, route, pull, dense, push, got"):
+        replace(plan_of(), stages=stages)
+
+
+def test_table_twice_is_refused():
+    with pytest.raises(PlanError, match="names each table once, got user, user"):
+        replace(plan_of(), tables=plan_of().tables[:1] * 2)
+
+
+def test_tables_on_different_servers_are_refused():
+    tables = (plan_of().tables[0], replace(plan_of().tables[1], servers=SERVERS[:1]))
+    with pytest.raises(PlanError, match="on the same servers, got"):
+        replace(plan_of(), tables=tables)
+
+
+@pytest.mark.parametrize("staleness", [-1, 0.5, True, "1", None])
+def test_staleness_that_is_no_count_is_refused(staleness):
+    with pytest.raises(PlanError, match=f"at least 0, got staleness={staleness}"):
+        plan_of(staleness=staleness)
+
+
+@pytest.mark.parametrize("capacity", [0, -1, 1.5, "2", None])
+def test_capacity_that_is_no_count_is_refused(capacity):
+    with pytest.raises(PlanError, match=r"capacity >= 1, got StagePlan\(name='read'"):
+        StagePlan("read", "cpu", capacity)
+
+
+@pytest.mark.parametrize("changes", [{"dim": 0}, {"dim": "8"}, {"slots": ()}])
+def test_table_without_dim_or_slots_is_refused(changes):
+    with pytest.raises(PlanError, match="dim >= 1 and a slot, got"):
+        replace(plan_of().tables[0], **changes)
+
+
+def changed(*path, to):
+    fields = json.loads(plan_of().to_json())
+    *inner, last = path
+    part = fields
+    for key in inner:
+        part = part[key]
+    if to is KeyError:
+        del part[last]
+    else:
+        part[last] = to
+    return json.dumps(fields)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "null",
+        "3",
+        "{}",
+        changed("staleness", to=KeyError),
+        changed("staleness", to="1"),
+        changed("stages", to=None),
+        changed("stages", to=[None] * 5),
+        changed("stages", 0, "name", to="reading"),
+        changed("stages", 0, "name", to=[]),
+        changed("stages", 0, "capacity", to="many"),
+        changed("stages", 0, "speed", to=3),
+        changed("stages", 0, "device", to=KeyError),
+        changed("tables", to=3),
+        changed("tables", 0, "slots", to="user_id"),
+        changed("tables", 0, "servers", to="10.0.0.1:7000"),
+        changed("tables", 0, "slots", to=[1]),
+        changed("tables", 0, "dim", to=KeyError),
+        changed("tables", 0, "dim", to=None),
+    ],
+)
+def test_text_that_is_no_plan_is_refused(text):
+    with pytest.raises(PlanError, match="got"):
+        Plan.from_json(text)

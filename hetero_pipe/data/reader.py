@@ -63,8 +63,8 @@ class TableReader:
         shuffle: Rows of the window that is shuffled, 0 for the order of the files.
             Memory grows with it, and with nothing else.
         seed: The order of an epoch is a function of (seed, epoch).
-        first_hash: A row is read when its hash is at least this,
-        last_hash: and at most this.
+        first_hash: The lowest hash of a row that is read; see `split`.
+        last_hash: The highest.
     """
 
     source: Source

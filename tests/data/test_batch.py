@@ -2,7 +2,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hetero_pipe.data import Bags, Batch, aligned, aligned_empty
@@ -76,6 +76,7 @@ def test_a_batch_aligns_what_it_is_given():
     np.testing.assert_array_equal(batch.label, np.arange(1, 51))
 
 
+@settings(deadline=None)
 @given(LISTS, st.data())
 def test_taking_rows_takes_their_bags(lists, data):
     rows = data.draw(st.lists(st.integers(0, len(lists) - 1)) if lists else st.just([]))
@@ -87,6 +88,7 @@ def test_taking_rows_takes_their_bags(lists, data):
         assert taken.label.ctypes.data % 64 == 0
 
 
+@settings(deadline=None)
 @given(LISTS, st.data())
 def test_slices_concatenate_to_the_whole(lists, data):
     batch = batch_of(lists)
@@ -97,6 +99,7 @@ def test_slices_concatenate_to_the_whole(lists, data):
     assert rows_of(Batch.concat([left, right])) == rows_of(batch)
 
 
+@settings(deadline=None)
 @given(LISTS)
 def test_compact_drops_offsets_only_where_each_bag_has_one_key(lists):
     bags = bags_of(lists)

@@ -9,6 +9,10 @@ import xxhash
 
 from hetero_pipe.data.hashing import can_be_slot, to_bags
 
+needs_string_view = pytest.mark.skipif(
+    int(pa.__version__.split(".")[0]) < 20, reason="this pyarrow does not cast string_view"
+)
+
 DAY = datetime.date(2013, 1, 31)
 
 
@@ -35,7 +39,7 @@ def type_of(value):
 SINGLE = [
     (pa.array(["a", "", None, "é"]), ["a", "", "", "é"]),
     (pa.array(["a", None], pa.large_string()), ["a", ""]),
-    (pa.array(["a", None], pa.string_view()), ["a", ""]),
+    pytest.param(pa.array(["a", None], pa.string_view()), ["a", ""], marks=needs_string_view),
     (pa.array([b"a", None], pa.binary()), ["a", ""]),
     (pa.array([b"a", None], pa.large_binary()), ["a", ""]),
     (pa.array([7, -7, None, 0], pa.int8()), ["7", "-7", "", "0"]),
@@ -72,7 +76,9 @@ MANY = [
     (pa.array([[1, 2], None, [None, 3]], pa.list_(pa.int16())), [["1", "2"], [], ["3"]]),
     (pa.array([["a"], None, ["b"]], pa.large_list(pa.string())), [["a"], [], ["b"]]),
     (pa.array([["a", "b"], None], pa.list_(pa.string(), 2)), [["a", "b"], []]),
-    (pa.array([["a", "", None]], pa.list_(pa.string_view())), [["a"]]),
+    pytest.param(
+        pa.array([["a", "", None]], pa.list_(pa.string_view())), [["a"]], marks=needs_string_view
+    ),
     (pa.array([[True, None]], pa.list_(pa.bool_())), [["true"]]),
     (
         pa.array([["a", "b"], ["a"]], pa.list_(pa.dictionary(pa.int32(), pa.string()))),

@@ -62,7 +62,7 @@ def test_a_list_column_is_a_bag_beside_one_that_is_not(read):
 @pytest.mark.parametrize(
     "column",
     [
-        pa.array([0.5, None, 3.0], pa.float16()),
+        pa.array(np.array([0.5, np.nan, 3.0], np.float16)),
         pa.array([0.5, float("nan"), 3.0], pa.float32()),
         pa.array([0.5, float("nan"), 3.0], pa.float64()),
         pa.array([0.5, None, 3.0]).dictionary_encode(),

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
@@ -19,6 +19,7 @@ def both_classes(pairs):
     return len({label for label, _ in pairs}) == 2
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 1), st.integers(-3, 3)), min_size=2).filter(both_classes),
     st.sampled_from([np.float32, np.float64, np.int64]),

@@ -107,8 +107,8 @@ class CsvSource:
             yield
         except (pa.ArrowException, OSError, csv.Error) as error:
             raise DataError(
-                f"a CSV file must be readable text, could not read {path}: {str(error).rstrip('.')}; "
-                "write it again, or use read_parquet if it is Parquet"
+                f"a CSV file must be readable text, could not read {path}: "
+                f"{str(error).rstrip('.')}; write it again, or use read_parquet if it is Parquet"
             ) from error
 
     def _records(self, path: Path) -> Iterator[tuple[int, list[str]]]:
@@ -148,7 +148,7 @@ class CsvSource:
                     use = "label" if name == self.columns.label else "dense column"
                     return DataError(
                         f"{use} {name!r} needs a number, got {fields[i]!r} at {where}; "
-                        "mend the value, or read the column as a slot"
+                        "write one (booleans as 1 and 0), or read the column as a slot"
                     )
             for i, name in slots:
                 found = fields[i].encode(errors="surrogateescape")
@@ -157,7 +157,10 @@ class CsvSource:
                         f"slot {name!r} needs text in UTF-8, got {found!r} at {where}; "
                         "convert the file to UTF-8"
                     )
-        return DataError(f"a CSV file must be well formed, could not parse {path}: {error}")
+        return DataError(
+            f"a CSV file must be well formed, could not parse {path}: "
+            f"{str(error).rstrip('.')}; mend or quote what stands there"
+        )
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,14 @@ def names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
+def rate(text: str) -> float:
+    """Reads a learning rate."""
+    value = float(text)
+    if not value > 0:
+        raise argparse.ArgumentTypeError(f"a learning rate is above 0, got {text}")
+    return value
+
+
 def parse_arguments() -> argparse.Namespace:
     """Returns the flags."""
     parser = argparse.ArgumentParser(
@@ -42,9 +50,9 @@ def parse_arguments() -> argparse.Namespace:
     add("--batch-size", metavar="N", type=int, default=512, help="default: %(default)s")
     run = parser.add_argument_group("training")
     add = run.add_argument
-    add("--epochs", metavar="N", type=int, default=2, help="default: %(default)s")
+    add("--epochs", metavar="N", type=int, default=3, help="default: %(default)s")
     add("--dim", metavar="N", type=int, default=16, help="of an embedding; default: %(default)s")
-    add("--lr", metavar="RATE", type=float, default=0.05, help="of tables; default: %(default)s")
+    add("--lr", metavar="RATE", type=rate, default=0.1, help="of tables; default: %(default)s")
     add("--seed", metavar="N", type=int, default=0, help="default: %(default)s")
     add("--staleness", metavar="K", type=int, default=0, help="latest pushes a pull may miss")
     add("--save", metavar="DIR", type=Path, help="write a checkpoint at the end, and on Ctrl-C")
@@ -75,6 +83,12 @@ def open_data(flags: argparse.Namespace, path: Path):
     )
 
 
+def save(trainer: hp.Trainer, path: Path | None) -> None:
+    """Saves what was trained, if asked to."""
+    if path:
+        trainer.save(path)
+
+
 def main() -> None:
     """Trains, evaluates, and prints what came of it."""
     flags = parse_arguments()
@@ -103,9 +117,10 @@ def main() -> None:
             trainer.load(flags.load)
         try:
             result = trainer.fit(train, epochs=flags.epochs)
-        finally:  # also on Ctrl-C: what was trained is kept
-            if flags.save:
-                trainer.save(flags.save)
+        except (KeyboardInterrupt, hp.DataError, hp.NonFiniteError):  # what was trained is kept
+            save(trainer, flags.save)
+            raise
+        save(trainer, flags.save)
         found = trainer.evaluate(evaluation)
         summary = {
             "auc": found.auc,

@@ -31,12 +31,14 @@ class WideDeep(nn.Layer):
         num_dense: int = 0,
         *,
         dim: int = 16,
-        hidden: Sequence[int] = (128, 64),
-        lr: float = 0.05,
+        hidden: Sequence[int] = (400, 400, 400),
+        lr: float = 0.1,
         seed: int = 0,
     ) -> None:
         super().__init__()
-        settings = {"optimizer": hp.Adagrad(lr), "seed": seed, "pooling": "mean"}
+        # The accumulator starts above 0, so that a rare key's first gradient moves it little.
+        optimizer = hp.Adagrad(lr, initial_accumulator=3e-4)
+        settings = {"optimizer": optimizer, "pooling": "mean", "seed": seed}
         self.wide = hp.Embedding(slots, dim=1, initializer=hp.Constant(0.0), **settings)
         self.embedding = hp.Embedding(slots, dim=dim, initializer=hp.Normal(std=0.01), **settings)
         self.dense = nn.Linear(num_dense, 1) if num_dense else None

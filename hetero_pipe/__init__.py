@@ -5,7 +5,6 @@ Paddle nor the native tables.
 """
 
 from importlib import import_module
-from importlib.metadata import version
 from typing import Any
 
 _MODULE_OF = {
@@ -40,7 +39,7 @@ __all__ = sorted(_MODULE_OF)  # noqa: PLE0605  # a list, which ruff cannot see
 
 def __getattr__(name: str) -> Any:  # any public object
     if name == "__version__":
-        return version("hetero_pipe")
+        return import_module("ps_server.version").VERSION
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'hetero_pipe' has no attribute {name!r}")
     try:

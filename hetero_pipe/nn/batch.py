@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import paddle
 
@@ -68,3 +69,9 @@ class TensorBatch(Mapping[str, paddle.Tensor]):
 
     def __contains__(self, name: object) -> bool:
         return name in self._tensors or name in self._dense_names
+
+    def get(self, name: str, default: Any = None) -> Any:  # as Mapping's
+        """Returns a tensor, or `default` where there is none of that name."""
+        if name not in self:
+            return default
+        return self[name]

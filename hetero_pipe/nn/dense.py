@@ -56,48 +56,64 @@ class DenseStep:
         model: Called with a batch, returns logits `[batch]` or `[batch, 1]`.
         loss: None is binary cross-entropy with logits.
         optimizer: Paddle's, of the model's parameters; None trains rows alone.
-            Its learning-rate scheduler, if it has one, is stepped once a step.
+            Its learning-rate scheduler, if it has one, is stepped once a step;
+            `ReduceOnPlateau`, which follows a metric, is the caller's to step.
         device: Where the model is.
+
+    Raises:
+        ConfigError: The optimizer is of parameters that are not the model's.
     """
 
     def __init__(
         self, model: paddle.nn.Layer, *, loss: Loss | None, optimizer: Any, device: Device
     ) -> None:
+        _check_optimizer(model, optimizer)
         self._model = model
-        self._loss = loss or F.binary_cross_entropy_with_logits
+        self._loss = loss
         self._optimizer = optimizer
         self._device = device
-        self.num_steps = 0  # that changed the dense parameters
+        self.num_steps = 0  # that changed the dense parameters, or began to
 
     def train(self, step: int, batch: Batch, tables: Mapping[str, TableRows]) -> StepOutput:
         """Runs one step: forward, backward, check, optimizer.
 
         Raises:
-            ConfigError: The batch has no labels, or the model's output another shape.
-            NonFiniteError: A gradient or the loss is NaN or infinite. No
-                parameter has changed.
+            ConfigError: The batch has no labels or labels that the loss does
+                not take, or the model or the loss returns another shape.
+            NonFiniteError: A gradient or the loss is NaN or infinite.
+
+        Whatever is raised before the optimizer's step, no parameter and no
+        buffer of the model has changed.
         """
-        if batch.label is None:
-            raise ConfigError("training needs labels, got a reader with label=None")
+        self._check_labels(step, batch)
         self._device.enter()
         self._model.train()
         inputs = self._to_tensors(batch, tables, with_gradient=True)
-        logits = self._logits(inputs)
-        loss = self._loss(logits, inputs["label"])
-        loss.backward()
-        value = float(loss)
-        gradients = {
-            name: self._device.to_array(pulled.rows.grad)
-            for name, pulled in inputs.pulled.items()
-            if pulled.rows.grad is not None
-        }
-        self._check_finite(step, value, gradients, tables)
+        # A forward moves the running statistics of a BatchNorm, also to NaN.
+        statistics = [(tensor, tensor.clone()) for tensor in self._statistics()]
+        try:
+            logits = self._logits(inputs)
+            loss = self._scalar_loss(logits, inputs["label"])
+            loss.backward()
+            gradients = {
+                name: self._device.to_array(pulled.rows.grad)
+                for name, pulled in inputs.pulled.items()
+                if pulled.rows.grad is not None
+            }
+            self._check_finite(step, float(loss), gradients, tables)
+        except BaseException:
+            for tensor, before in statistics:
+                tensor.set_value(before)
+            self._clear_gradients()
+            raise
+        self.num_steps += 1
         if self._optimizer is not None:
             self._optimizer.step()
             self._optimizer.clear_grad()
             _step_scheduler(self._optimizer)
-        self.num_steps += 1
-        return StepOutput(gradients, value, self._probabilities(logits))
+        else:
+            self._clear_gradients()
+        return StepOutput(gradients, float(loss), self._probabilities(logits))
 
     def predict(self, batch: Batch, tables: Mapping[str, TableRows]) -> NDArray[np.float32]:
         """Returns the probability of each sample, `[batch]`; changes nothing."""
@@ -119,16 +135,37 @@ class DenseStep:
 
     def _logits(self, inputs: TensorBatch) -> paddle.Tensor:
         logits = self._model(inputs)
-        shape = list(getattr(logits, "shape", []))
-        if shape not in ([inputs.size], [inputs.size, 1]):
+        found = _shape_of(logits)
+        if found not in ([inputs.size], [inputs.size, 1]):
             raise ConfigError(
-                f"a model returns logits [batch] or [batch, 1], batch={inputs.size}, got {shape} "
+                f"a model returns logits [batch] or [batch, 1], batch={inputs.size}, got {found} "
                 f"from {type(self._model).__name__}.forward"
             )
         return logits.reshape([inputs.size])
 
+    def _check_labels(self, step: int, batch: Batch) -> None:
+        if batch.label is None:
+            raise ConfigError("training needs labels, got a reader with label=None")
+        if self._loss is not None:
+            return
+        wrong = np.flatnonzero((batch.label < 0) | (batch.label > 1))
+        if len(wrong):
+            raise ConfigError(
+                f"binary cross-entropy needs labels from 0 to 1, got {batch.label[wrong[0]]:g} in "
+                f"sample {wrong[0]} of step {step}; name another label, or pass loss="
+            )
+
+    def _scalar_loss(self, logits: paddle.Tensor, labels: paddle.Tensor) -> paddle.Tensor:
+        loss = (self._loss or F.binary_cross_entropy_with_logits)(logits, labels)
+        if not isinstance(loss, paddle.Tensor) or loss.size != 1:
+            raise ConfigError(
+                f"a loss returns a scalar tensor, got {_shape_of(loss)}; take its mean"
+            )
+        return loss
+
     def _probabilities(self, logits: paddle.Tensor) -> NDArray[np.float32]:
-        return self._device.to_array(F.sigmoid(logits.detach()))
+        # A model may compute in bfloat16, which numpy has not.
+        return self._device.to_array(F.sigmoid(logits.detach().astype("float32")))
 
     def _check_finite(
         self,
@@ -140,27 +177,74 @@ class DenseStep:
         """Refuses a step before any of it is applied, dense or sparse."""
         remedy = "nothing of this step was applied; lower the learning rate or check the data"
         for name, gradient in gradients.items():
-            # The sum is finite only if no element is NaN or infinite, and costs no array.
-            if np.isfinite(gradient.sum(dtype=np.float64)):
+            if _is_finite(gradient):
                 continue
-            rows = np.flatnonzero(~np.isfinite(gradient).all(axis=1))
-            if len(rows):
-                self._clear_gradients()
-                slot, sample = tables[name].lookup.first_use(int(rows[0]))
-                raise NonFiniteError(
-                    f"gradients must be finite, got {gradient[rows[0]].tolist()} in table {name!r} "
-                    f"for the key of slot {slot!r} in sample {sample} of step {step}; {remedy}"
-                )
+            row = int(np.flatnonzero(~np.isfinite(gradient).all(axis=1))[0])
+            slot, sample = tables[name].lookup.first_use(row)
+            raise NonFiniteError(
+                f"gradients must be finite, got {gradient[row].tolist()} in table {name!r} "
+                f"for the key of slot {slot!r} in sample {sample} of step {step}; {remedy}"
+            )
         if not np.isfinite(loss):
-            self._clear_gradients()
             raise NonFiniteError(f"the loss must be finite, got {loss} at step {step}; {remedy}")
+        for path, parameter in self._model.named_parameters():
+            gradient = parameter.grad
+            # A sparse one is of `paddle.nn.Embedding(sparse=True)`; numpy cannot see into it.
+            if gradient is None or gradient.is_selected_rows():
+                continue
+            if not _is_finite(self._device.to_array(gradient)):
+                raise NonFiniteError(
+                    f"gradients must be finite, got NaN or infinity in parameter {path!r} of the "
+                    f"model at step {step}; {remedy}"
+                )
+
+    def _statistics(self) -> list[paddle.Tensor]:
+        """Returns what a forward may change: buffers, and a BatchNorm's vectors.
+
+        Paddle keeps those among the parameters, without gradient. A frozen
+        matrix is not among them, it may be large.
+        """
+        vectors = [p for p in self._model.parameters() if p.stop_gradient and p.ndim == 1]
+        return [*self._model.buffers(), *vectors]
 
     def _clear_gradients(self) -> None:
-        if self._optimizer is not None:
-            self._optimizer.clear_grad()
+        for parameter in self._model.parameters():
+            parameter.clear_gradient(False)
+
+
+def _shape_of(found: Any) -> list[int] | str:
+    """Returns the shape of a tensor, or what else it is; for messages."""
+    return list(found.shape) if isinstance(found, paddle.Tensor) else type(found).__name__
+
+
+def _is_finite(array: NDArray[Any]) -> bool:
+    # A sum is finite only if no element is NaN or infinite, and costs no array. Only one of
+    # float64 can overflow without.
+    with np.errstate(invalid="ignore", over="ignore"):
+        return bool(np.isfinite(array.sum(dtype=np.float64))) or bool(np.isfinite(array).all())
+
+
+def _check_optimizer(model: paddle.nn.Layer, optimizer: Any) -> None:
+    if optimizer is None:
+        return
+    if not isinstance(optimizer, paddle.optimizer.Optimizer):
+        raise ConfigError(
+            f"optimizer is of paddle.optimizer, got {optimizer!r}; a table's own is given to its "
+            "hp.Embedding"
+        )
+    ours = {id(parameter) for parameter in model.parameters()}
+    listed = optimizer._parameter_list or []  # Paddle tells it nowhere else
+    groups = [p["params"] if isinstance(p, dict) else [p] for p in listed]
+    strangers = [p.name for group in groups for p in group if id(p) not in ours]
+    if strangers:
+        raise ConfigError(
+            f"the optimizer is of the model's parameters, got {', '.join(strangers)}, which are "
+            f"not of this {type(model).__name__}; pass parameters=model.parameters()"
+        )
 
 
 def _step_scheduler(optimizer: Any) -> None:
     scheduler = getattr(optimizer, "_learning_rate", None)
-    if isinstance(scheduler, paddle.optimizer.lr.LRScheduler):
+    lr = paddle.optimizer.lr
+    if isinstance(scheduler, lr.LRScheduler) and not isinstance(scheduler, lr.ReduceOnPlateau):
         scheduler.step()

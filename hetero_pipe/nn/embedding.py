@@ -1,7 +1,7 @@
 """Embedding: the layer whose rows live on parameter servers."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import paddle
@@ -59,14 +59,33 @@ class Embedding(paddle.nn.Layer):  # type: ignore[misc]  # paddle has no types
             raise ConfigError(f"slots is a list of names, got {slots!r}; write [{slots!r}]")
         self.slots = tuple(slots)
         if not self.slots or len(set(self.slots)) != len(self.slots):
-            raise ConfigError(f"an Embedding needs slots, each once, got slots={list(slots)}")
+            raise ConfigError(f"an Embedding needs slots, each once, got slots={list(self.slots)}")
         self.dim = dim
         self.table_name = name
-        self._optimizer = optimizer or Adagrad(0.05)
-        self._initializer = initializer or Uniform()
+        self._optimizer = Adagrad(0.05) if optimizer is None else optimizer
+        self._initializer = Uniform() if initializer is None else initializer
         self._seed = seed
         self._pooling = _poolings(self.slots, pooling)
-        self.spec(name or "unnamed")  # a mistake shows where it was made
+        self._check_kinds()
+        self.spec("unnamed" if name is None else name)  # a mistake shows where it was made
+
+    def _check_kinds(self) -> None:
+        """Refuses what is of another type; a `TableSpec` compares without asking."""
+        wanted: dict[str, tuple[object, tuple[type, ...], str]] = {
+            "dim": (self.dim, (int,), "a whole number"),
+            "seed": (self._seed, (int,), "a whole number"),
+            "optimizer": (self._optimizer, get_args(Optimizer), "hp.SGD, hp.Adagrad or hp.Adam"),
+            "initializer": (
+                self._initializer,
+                get_args(Initializer),
+                "hp.Constant, hp.Uniform or hp.Normal",
+            ),
+        }
+        for name, (found, kinds, claim) in wanted.items():
+            if not isinstance(found, kinds):
+                raise ConfigError(
+                    f"Embedding({list(self.slots)}): {name} is {claim}, got {found!r}"
+                )
 
     def spec(self, name: str) -> TableSpec:
         """Returns what the table of this layer is, under a name.
@@ -91,13 +110,18 @@ class Embedding(paddle.nn.Layer):  # type: ignore[misc]  # paddle has no types
         Raises:
             ConfigError: The layer was called outside a Trainer.
         """
-        name = self.table_name
-        pulled = batch.pulled.get(name) if name and isinstance(batch, TensorBatch) else None
-        if pulled is None:
+        if not isinstance(batch, TensorBatch):
             raise ConfigError(
                 f"hp.Embedding is called with a batch by hp.Trainer, which pulls its rows, got "
                 f"{type(batch).__name__}; use hp.Trainer(model, ...).fit, .evaluate or .predict, "
                 "and pass the batch on unchanged"
+            )
+        pulled = batch.pulled.get(self.table_name) if self.table_name is not None else None
+        if pulled is None:
+            raise ConfigError(
+                f"an hp.Embedding is a layer of the model when its Trainer is made, got "
+                f"{list(self.slots)} outside it; keep it in an attribute or a paddle.nn.LayerList, "
+                "not in a plain list"
             )
         lookup, rows = pulled.lookup, pulled.rows
         if rows.shape[0] == 0:  # Paddle's segment_sum and embedding fail on no rows
@@ -151,6 +175,10 @@ def find_embeddings(model: paddle.nn.Layer) -> dict[str, Embedding]:
 
 
 def _poolings(slots: tuple[str, ...], pooling: str | Mapping[str, str]) -> dict[str, str]:
+    if not isinstance(pooling, (str, Mapping)):
+        raise ConfigError(
+            f"pooling is {' or '.join(POOLINGS)}, or a dict of them by slot, got {pooling!r}"
+        )
     by_slot = dict.fromkeys(slots, pooling) if isinstance(pooling, str) else dict(pooling)
     poolings = {slot: by_slot.pop(slot, "sum") for slot in slots}
     if by_slot:

@@ -1,8 +1,16 @@
-"""The dense state of a model as plain arrays, and back."""
+"""The dense state of a model as plain arrays, and back.
+
+Paddle names an optimizer's state by the order in which layers were made in the
+process (`linear_3.w_0_moment1_0`); here it is named by the parameter's path in
+the model (`optimizer/mlp.0.weight/moment1`), so that another process finds it.
+`Optimizer.set_state_dict` is not used: it wants every name at once, among them
+the scheduler's, and afterwards refuses a parameter that first moves later.
+"""
 
 import json
-import re
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -17,23 +25,16 @@ MODEL, OPTIMIZER, SCHEDULER = "model/", "optimizer/", "scheduler"
 
 
 def dense_state(model: paddle.nn.Layer, optimizer: Any) -> dict[str, NDArray[Any]]:
-    """Returns parameters, buffers and optimizer state by name.
-
-    Paddle names an optimizer's state by the order in which layers were made in
-    the process (`linear_3.w_0_moment1_0`); here it is named by the parameter's
-    path in the model (`optimizer/mlp.0.weight/moment1`), so that another
-    process finds it.
-    """
+    """Returns copies of parameters, buffers and optimizer state, by name."""
     state = {MODEL + path: _array(tensor) for path, tensor in model.state_dict().items()}
     if optimizer is None:
         return state
-    paths = _paths(model)
-    for name, value in optimizer.state_dict().items():
-        if name == "LR_Scheduler":
-            state[SCHEDULER] = np.array(json.dumps(value))
-        elif isinstance(value, paddle.Tensor):
-            path, accumulator = _split(name, paths)
-            state[f"{OPTIMIZER}{path}/{accumulator}"] = _array(value)
+    for path, accumulators in _accumulators(model, optimizer).items():
+        for name, tensor in accumulators.items():
+            state[f"{OPTIMIZER}{path}/{name}"] = _array(tensor)
+    scheduler = _scheduler(optimizer)
+    if scheduler is not None:
+        state[SCHEDULER] = np.array(json.dumps(scheduler.state_dict()))
     return state
 
 
@@ -43,49 +44,103 @@ def load_dense_state(
     """Sets parameters, buffers and optimizer state to what `dense_state` returned.
 
     Raises:
-        CheckpointError: The state is of another model, then nothing has
-            changed, or of another optimizer.
+        CheckpointError: The state is of another model or another optimizer;
+            nothing has changed.
     """
     saved = {n.removeprefix(MODEL): a for n, a in state.items() if n.startswith(MODEL)}
-    _check_same(saved, {path: list(t.shape) for path, t in model.state_dict().items()})
-    accumulators: dict[str, dict[str, NDArray[Any]]] = {}
+    tensors = model.state_dict()
+    _check_same(saved, {path: list(tensor.shape) for path, tensor in tensors.items()})
+    wanted: dict[str, dict[str, NDArray[Any]]] = defaultdict(dict)
     for name, array in state.items():
         if name.startswith(OPTIMIZER):
             path, accumulator = name.removeprefix(OPTIMIZER).rsplit("/", 1)
-            accumulators.setdefault(path, {})[accumulator] = array
-    if accumulators and optimizer is None:
-        raise CheckpointError("the checkpoint holds optimizer state, got optimizer=None")
+            wanted[path][accumulator] = array
+    scheduler = _scheduler(optimizer)
+    if (SCHEDULER in state) != (scheduler is not None):
+        raise CheckpointError(
+            f"the checkpoint must be of an optimizer with the same learning rate, got one "
+            f"{'with' if SCHEDULER in state else 'without'} a scheduler saved and "
+            f"{type(scheduler).__name__} built; build the optimizer as it was saved"
+        )
+    if wanted and optimizer is None:
+        raise CheckpointError(
+            "the checkpoint holds optimizer state, got optimizer=None; build the optimizer as it "
+            "was saved"
+        )
     if optimizer is not None:
-        _load_optimizer(model, optimizer, accumulators)
-        if SCHEDULER in state:
-            optimizer.set_state_dict({"LR_Scheduler": json.loads(str(state[SCHEDULER]))})
-    model.set_state_dict({path: paddle.to_tensor(array) for path, array in saved.items()})
+        _load_optimizer(model, optimizer, wanted)
+    if scheduler is not None:
+        scheduler.set_state_dict(json.loads(str(state[SCHEDULER])))
+    for path, array in saved.items():
+        tensors[path].set_value(array)
 
 
 def _load_optimizer(
-    model: paddle.nn.Layer, optimizer: Any, accumulators: Mapping[str, Mapping[str, NDArray[Any]]]
+    model: paddle.nn.Layer, optimizer: Any, wanted: Mapping[str, Mapping[str, NDArray[Any]]]
 ) -> None:
-    # Paddle makes the accumulators, and with them their names, at a parameter's first step. A step
-    # without gradient makes them; what it does to the state is overwritten.
-    by_path = dict(model.named_parameters())
-    for path in accumulators:
-        by_path[path].grad = paddle.zeros_like(by_path[path])
-    optimizer.step()
-    optimizer.clear_grad()
-    paths = _paths(model)
-    renamed = {}
-    for name, value in optimizer.state_dict().items():
-        if not isinstance(value, paddle.Tensor):
-            continue
-        path, accumulator = _split(name, paths)
-        array = accumulators.get(path, {}).get(accumulator)
-        if array is None:
-            raise CheckpointError(
-                f"the checkpoint must hold the state of {type(optimizer).__name__}, got none of "
-                f"{accumulator} for {path}; build the optimizer as it was saved"
-            )
-        renamed[name] = paddle.to_tensor(array)
-    optimizer.set_state_dict(renamed)
+    # Paddle makes the accumulators of a parameter at its first step, so a step with gradients of
+    # zero makes them. Those of other parameters are as before their first step: not there.
+    parameters = dict(model.named_parameters())
+    with _undone_on_error(model, optimizer):
+        # `clear_grad` leaves gradients of zero, by which other parameters would take the step too.
+        for parameter in parameters.values():
+            parameter.clear_gradient(False)
+        for path in wanted:
+            parameters[path].grad = paddle.zeros_like(parameters[path])
+        optimizer.step()
+        for path in wanted:
+            parameters[path].clear_gradient(False)
+        made = _accumulators(model, optimizer)
+        found = {path: {n: list(t.shape) for n, t in made.get(path, {}).items()} for path in wanted}
+        for path, arrays in wanted.items():
+            shapes = {name: list(array.shape) for name, array in arrays.items()}
+            if found[path] != shapes:
+                raise CheckpointError(
+                    f"the checkpoint must be of {type(optimizer).__name__}, got {shapes} saved and "
+                    f"{found[path]} built for {path}; build the optimizer as it was saved"
+                )
+    for path, arrays in wanted.items():
+        for name, array in arrays.items():
+            made[path][name].set_value(array)
+
+
+@contextmanager
+def _undone_on_error(model: paddle.nn.Layer, optimizer: Any) -> Iterator[None]:
+    """Forgets the optimizer's state; an error in the block brings it and the parameters back."""
+    # Paddle has no public name for them, and 2.6 spells the second another way.
+    empty: dict[str, Any] = {
+        "_accumulators": defaultdict(dict),
+        "_already_create_accumulator": set(),
+        "_already_create_accumulater": set(),
+    }
+    before = {name: getattr(optimizer, name) for name in empty if hasattr(optimizer, name)}
+    values = [(parameter, parameter.clone()) for parameter in model.parameters()]
+    for name in before:
+        setattr(optimizer, name, empty[name])
+    try:
+        yield
+    except BaseException:
+        for name, state in before.items():
+            setattr(optimizer, name, state)
+        for parameter, value in values:
+            parameter.set_value(value)
+            parameter.clear_gradient(False)
+        raise
+
+
+def _accumulators(model: paddle.nn.Layer, optimizer: Any) -> dict[str, dict[str, paddle.Tensor]]:
+    """Returns the optimizer's tensors by path of the parameter and name of the accumulator."""
+    paths = {parameter.name: path for path, parameter in model.named_parameters()}
+    found: dict[str, dict[str, paddle.Tensor]] = defaultdict(dict)
+    for name, tensors in optimizer._accumulators.items():
+        for parameter, tensor in tensors.items():
+            found[paths[parameter]][name] = tensor
+    return found
+
+
+def _scheduler(optimizer: Any) -> Any:
+    scheduler = getattr(optimizer, "_learning_rate", None)
+    return scheduler if isinstance(scheduler, paddle.optimizer.lr.LRScheduler) else None
 
 
 def _check_same(saved: Mapping[str, NDArray[Any]], built: Mapping[str, list[int]]) -> None:
@@ -98,16 +153,5 @@ def _check_same(saved: Mapping[str, NDArray[Any]], built: Mapping[str, list[int]
             )
 
 
-def _paths(model: paddle.nn.Layer) -> dict[str, str]:
-    """Returns the path in the model of each parameter by Paddle's name."""
-    return {parameter.name: path for path, parameter in model.named_parameters()}
-
-
-def _split(name: str, paths: Mapping[str, str]) -> tuple[str, str]:
-    """Returns parameter path and accumulator of `linear_3.w_0_moment1_0`."""
-    owner = max((p for p in paths if name.startswith(p + "_")), key=len)
-    return paths[owner], re.sub(r"_\d+$", "", name[len(owner) + 1 :])
-
-
 def _array(tensor: paddle.Tensor) -> NDArray[Any]:
-    return np.asarray(tensor.detach().numpy())
+    return np.array(tensor.detach().numpy())

@@ -5,7 +5,7 @@ from typing import Any
 
 from hetero_pipe.client import Client
 from hetero_pipe.data import Batch
-from hetero_pipe.errors import PlanError
+from hetero_pipe.errors import ConfigError, PlanError
 from hetero_pipe.nn import DenseStep, Embedding, current_device, find_embeddings
 from hetero_pipe.pipeline import Executor, Stage, StalenessGate
 from hetero_pipe.plan import Plan, StagePlan, TablePlan
@@ -35,9 +35,13 @@ def default_plan(
         staleness: How many of the latest pushes a pull may miss.
 
     Raises:
-        ConfigError: Two Embeddings have one name.
+        ConfigError: Two Embeddings have one name, or `servers` is no list of them.
         PlanError: `staleness` is negative.
     """
+    if isinstance(servers, str):
+        raise ConfigError(f"servers is a list of HOST:PORT, got {servers!r}; write [{servers!r}]")
+    if servers is not None and not servers:
+        raise ConfigError("servers names at least one HOST:PORT, got none; None is embedded")
     # Reading is the stage whose time varies most, so it may run furthest ahead. Pulled rows are
     # what grows large; the gate, not the hand-off, is what holds pulls back.
     capacities = {"read": 4, "route": 2, "pull": 1 + max(staleness, 0), "dense": 1, "push": 16}

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import shutil
+import zipfile
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -15,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetero_pipe.errors import CheckpointError
+from ps_server.keys import KEY_HASH
 from ps_server.spec import TableSpec
 
 __all__ = ["Checkpoint", "CheckpointWriter", "Position", "read_checkpoint"]
@@ -60,14 +62,17 @@ class CheckpointWriter:
     checkpoint that was at the path stays.
 
     Args:
-        path: Of the folder. What is there is replaced if it is a checkpoint.
+        path: Of the folder. What is there is replaced if it is a checkpoint or
+            empty.
 
     Raises:
         CheckpointError: Something that is no checkpoint is at the path.
     """
 
     def __init__(self, path: Path) -> None:
-        if path.exists() and not (path / MANIFEST).exists():
+        path = path.resolve()
+        is_empty = path.is_dir() and not any(path.iterdir())
+        if path.exists() and not is_empty and not (path / MANIFEST).exists():
             raise CheckpointError(
                 f"a checkpoint replaces another one alone, got {path}, which is none; "
                 "name another folder"
@@ -95,24 +100,25 @@ class CheckpointWriter:
         tables: Iterable[TableSpec],
     ) -> None:
         """Writes the rest, the manifest last, and puts the checkpoint at its path."""
-        arrays = io.BytesIO()
-        np.savez(arrays, allow_pickle=False, **dict(dense))
-        self._write(DENSE, [arrays.getvalue()])
+        self._write(DENSE, [_npz_of(dense)])
         manifest = {
             "format": FORMAT,
+            "key_hash": KEY_HASH,
             "step": step,
             "position": asdict(position),
             "tables": [spec.to_dict() for spec in tables],
             "files": self._files.copy(),
         }
+        manifest["crc32"] = _crc_of(manifest)
         self._write(MANIFEST, [json.dumps(manifest, indent=2).encode()])
         for folder in (self._folder, *filter(Path.is_dir, self._folder.rglob("*"))):
             _sync(folder)
         # A folder cannot replace a folder in one step: the old one steps aside until the new one
-        # is there, and `read_checkpoint` knows where it is meanwhile.
+        # is there, and `read_checkpoint` knows where it is meanwhile. One that was left aside by a
+        # crash may be the only one there is.
         aside = _aside(self._path)
-        shutil.rmtree(aside, ignore_errors=True)
         if self._path.exists():
+            shutil.rmtree(aside, ignore_errors=True)
             self._path.rename(aside)
         self._folder.rename(self._path)
         _sync(self._path.parent)
@@ -137,6 +143,9 @@ class CheckpointWriter:
         traceback: TracebackType | None,
     ) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
+        aside = _aside(self._path)
+        if kind is not None and aside.exists() and not self._path.exists():
+            aside.rename(self._path)
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
@@ -146,6 +155,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
         CheckpointError: There is none, or a file is missing or damaged; the
             message names the file.
     """
+    path = path.resolve()
     if not path.exists() and _aside(path).exists():
         path = _aside(path)
     manifest = _read_manifest(path / MANIFEST)
@@ -175,20 +185,43 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     try:
         manifest = json.loads(path.read_text())
         found = manifest["format"]
-        missing = {"step", "position", "tables", "files"} - manifest.keys()
-    except FileNotFoundError as error:
+        crc = manifest.pop("crc32", None)
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise CheckpointError(
             f"a checkpoint is a folder with {MANIFEST}, got none at {path}; "
             "name the folder that save was given"
         ) from error
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"a manifest must be whole, got {error!r} in {path}") from error
-    if found != FORMAT or missing:
+    if found != FORMAT:
+        raise CheckpointError(f"a manifest must have format {FORMAT}, got {found!r} in {path}")
+    if crc != _crc_of(manifest):
         raise CheckpointError(
-            f"a manifest must have format {FORMAT} and all fields, got {found!r} without "
-            f"{sorted(missing)} in {path}"
+            f"a manifest must have the CRC that it names, got {crc} in {path}, which was changed "
+            "or damaged; load another checkpoint"
+        )
+    if manifest["key_hash"] != KEY_HASH:
+        raise CheckpointError(
+            f"keys must be hashed by {KEY_HASH}, got {manifest['key_hash']} in {path}; "
+            "load it with the version that saved it"
         )
     return dict(manifest)
+
+
+def _npz_of(arrays: Mapping[str, NDArray[Any]]) -> bytes:
+    """Returns what `np.savez` writes, but never a pickle, and equal bytes for equal arrays."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as entries:
+        for name, array in arrays.items():
+            with entries.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                # numpy gives it no types
+                np.lib.format.write_array(entry, array, allow_pickle=False)  # type: ignore[no-untyped-call]
+    return file.getvalue()
+
+
+def _crc_of(manifest: Mapping[str, Any]) -> int:
+    """Returns the CRC of a manifest without its `crc32`, whatever its layout."""
+    return zlib.crc32(json.dumps(manifest, sort_keys=True).encode())
 
 
 def _check(path: Path, size: int, crc: int) -> None:

@@ -121,6 +121,7 @@ class PullStage:
         return Pulled(routed.batch, routed.keys, tables)
 
     def close(self) -> None:
+        """Wakes a pull that waits at the gate."""
         if self._gate is not None:
             self._gate.close()
 

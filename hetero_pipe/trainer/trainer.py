@@ -23,10 +23,16 @@ from hetero_pipe.nn import (
     load_dense_state,
     say_settings,
 )
+from hetero_pipe.pipeline import Executor, StalenessGate
 from hetero_pipe.plan import Plan
 from hetero_pipe.trainer.build import build_prediction, build_training, check_plan, default_plan
 from hetero_pipe.trainer.callbacks import Callback, Progress, StepReport
-from hetero_pipe.trainer.checkpoint import CheckpointWriter, Position, read_checkpoint
+from hetero_pipe.trainer.checkpoint import (
+    Checkpoint,
+    CheckpointWriter,
+    Position,
+    read_checkpoint,
+)
 from hetero_pipe.trainer.record import Record
 from hetero_pipe.trainer.result import Evaluation, FitResult
 from hetero_pipe.trainer.stages import Prediction
@@ -114,10 +120,6 @@ class Trainer:
                 f"a model needs an hp.Embedding, got none in {type(model).__name__}; "
                 "a model without tables is trained by Paddle alone"
             )
-        if isinstance(servers, str):
-            raise ConfigError(
-                f"servers is a list of HOST:PORT, got {servers!r}; write [{servers!r}]"
-            )
         self.plan = plan or default_plan(model, servers=servers, staleness=staleness)
         check_plan(self.plan, self._embeddings)
         self._model = model
@@ -152,7 +154,7 @@ class Trainer:
         then counts the saved ones too, so that the same call resumes it.
 
         Ctrl-C lets the steps under way end and then raises KeyboardInterrupt:
-        the trainer can be saved.
+        the trainer can be saved. So does what a callback raises.
 
         Args:
             reader: Has the slots of every Embedding, and labels.
@@ -172,6 +174,8 @@ class Trainer:
         """
         if epochs < 0:
             raise ConfigError(f"epochs must be at least 0, got epochs={epochs}")
+        if max_steps is not None and max_steps < 0:
+            raise ConfigError(f"max_steps must be at least 0, got max_steps={max_steps}")
         self._check_reader(reader)
         if eval_reader is not None:
             self._check_reader(eval_reader)
@@ -225,39 +229,57 @@ class Trainer:
             dense=self._dense,
             first_step=self._step,
         )
-        num_dense = self._dense.num_steps
-        start = time.perf_counter()
-        interrupted: KeyboardInterrupt | None = None
-        with executor:
-            while True:
-                try:
-                    for step, trained in executor.results():
-                        self._step = step + 1
-                        self._position = Position(epoch, self._position.batch + 1)
-                        record.count(trained.loss, trained.labels, trained.probabilities)
-                        record.seconds = time.perf_counter() - start
-                        record.max_staleness = gate.largest_seen
-                        report = StepReport(
-                            epoch, step, record.loss() or 0.0, record.auc, record.speed()
-                        )
-                        for callback in callbacks:
-                            callback.on_step(report)
-                    break
-                except KeyboardInterrupt as error:
-                    if interrupted is not None:  # the second one means at once
-                        self._is_torn = True
-                        raise
-                    interrupted = error
+        first_step, num_dense = self._step, self._dense.num_steps
+        try:
+            with executor:
+                self._take_results(executor, gate, epoch, record, callbacks)
+        except BaseException:
+            # Asked when every thread has ended. A step that the dense part has seen and that did
+            # not come out was pushed to no server, or to some.
+            num_trained = self._dense.num_steps - num_dense
+            self._is_torn |= num_trained != self._step - first_step
+            raise
+        return batches.is_exhausted
+
+    def _take_results(
+        self,
+        executor: Executor,
+        gate: StalenessGate,
+        epoch: int,
+        record: Record,
+        callbacks: Sequence[Callback],
+    ) -> None:
+        """Counts every step that comes out, and raises what stopped them."""
+        start, first_step, first_batch = time.perf_counter(), self._step, self._position.batch
+        stopped_by: BaseException | None = None
+        while True:
+            try:
+                for step, trained in executor.results():
+                    self._step = step + 1
+                    # By the step, not one more each time: a Ctrl-C may hit between two lines.
+                    self._position = Position(epoch, first_batch + step + 1 - first_step)
+                    record.count(trained.loss, trained.labels, trained.probabilities)
+                    record.seconds = time.perf_counter() - start
+                    record.max_staleness = gate.largest_seen
+                    report = StepReport(
+                        epoch, step, record.loss() or 0.0, record.auc, record.speed()
+                    )
+                    for callback in callbacks:
+                        callback.on_step(report)
+                break
+            except BaseException as error:
+                if stopped_by is not None:  # a second Ctrl-C means at once; a failure stays one
+                    raise
+                stopped_by = error
+                if isinstance(error, KeyboardInterrupt):
                     logger.warning(
                         "interrupted at step %d; finishing the steps under way", self._step
                     )
-                    executor.stop()
-                except BaseException:
-                    self._is_torn = self._dense.num_steps - num_dense != record.num_steps
-                    raise
-        if interrupted is not None:
-            raise interrupted
-        return batches.is_exhausted
+                else:  # a callback that failed is not told again
+                    callbacks = ()
+                executor.stop()
+        if stopped_by is not None:
+            raise stopped_by
 
     def evaluate(self, reader: Reader) -> Evaluation:
         """Returns AUC and log loss over a reader's samples. Creates no row and changes nothing.
@@ -312,8 +334,8 @@ class Trainer:
         `path` as it was. It loads on any number of servers, or none.
 
         Raises:
-            CheckpointError: Something else is at the path, or the last step
-                was applied in part.
+            CheckpointError: Something else is at the path, it cannot be written
+                to, or the last step was applied in part.
             ServerError: A server failed.
         """
         if self._is_torn:
@@ -321,16 +343,22 @@ class Trainer:
                 f"a checkpoint is of whole steps, got step {self._step} applied in part when "
                 "training failed; load an earlier checkpoint"
             )
-        with CheckpointWriter(Path(path)) as writer:
-            for name in self._embeddings:
-                for file, pieces in self._client.save(name):
-                    writer.add_snapshot(name, file, pieces)
-            writer.finish(
-                dense=dense_state(self._model, self._optimizer),
-                step=self._step,
-                position=self._position,
-                tables=[layer.spec(name) for name, layer in self._embeddings.items()],
-            )
+        try:
+            with CheckpointWriter(Path(path)) as writer:
+                for name in self._embeddings:
+                    for file, pieces in self._client.save(name):
+                        writer.add_snapshot(name, file, pieces)
+                writer.finish(
+                    dense=dense_state(self._model, self._optimizer),
+                    step=self._step,
+                    position=self._position,
+                    tables=[layer.spec(name) for name, layer in self._embeddings.items()],
+                )
+        except OSError as error:
+            raise CheckpointError(
+                f"a checkpoint must be written whole, got {error} for {path}; the one that was "
+                "there is as it was"
+            ) from error
         logger.info("saved step %d to %s", self._step, path)
 
     def load(self, path: str | Path) -> None:
@@ -344,12 +372,9 @@ class Trainer:
             ServerError: A server failed.
         """
         checkpoint = read_checkpoint(Path(path))
-        if checkpoint.tables.keys() != self._embeddings.keys():
-            raise CheckpointError(
-                f"the checkpoint must be of this model's tables, {', '.join(self._embeddings)}, "
-                f"got {', '.join(checkpoint.tables)} in {path}"
-            )
+        self._check_tables(checkpoint)
         load_dense_state(self._model, self._optimizer, checkpoint.dense)
+        self._is_torn = True  # until every table is there: a server may fail between two
         for name, snapshots in checkpoint.snapshots.items():
             self._client.load(name, snapshots)
         self._step = checkpoint.step
@@ -357,6 +382,23 @@ class Trainer:
         self._is_resuming = True
         self._is_torn = False
         logger.info("loaded step %d from %s", self._step, path)
+
+    def _check_tables(self, checkpoint: Checkpoint) -> None:
+        """Refuses a checkpoint whose rows do not fit this model's tables."""
+        if checkpoint.tables.keys() != self._embeddings.keys():
+            raise CheckpointError(
+                f"the checkpoint must be of this model's tables, {', '.join(self._embeddings)}, "
+                f"got {', '.join(checkpoint.tables)} in {checkpoint.path}"
+            )
+        for name, layer in self._embeddings.items():
+            saved, built = checkpoint.tables[name], layer.spec(name)
+            kinds = [type(spec.optimizer).__name__ for spec in (saved, built)]
+            if saved.dim != built.dim or kinds[0] != kinds[1]:
+                raise CheckpointError(
+                    f"rows of table {name!r} must fit dim={built.dim} with {kinds[1]}, got "
+                    f"dim={saved.dim} with {kinds[0]} in {checkpoint.path}; build the model as it "
+                    "was saved"
+                )
 
     def close(self) -> None:
         """Gives up the connections, or the tables of this process."""

@@ -130,10 +130,7 @@ def main() -> None:
     results = []
     print(f"{'data':10} {'model':22} {'median':>8} {'min':>8} {'max':>8} {'sd':>8}")
     for task in TASKS[:1] if flags.quick else TASKS:
-        runs = {
-            name: [train_model(task, name, s) for s in seeds]
-            for name in MODELS
-        }
+        runs = {name: [train_model(task, name, s) for s in seeds] for name in MODELS}
         runs["logistic_regression"] = [logistic_regression(task)]
         for name, values in runs.items():
             sd = statistics.stdev(values) if len(values) > 1 else 0.0

@@ -38,7 +38,8 @@ def can_compile(compiler: str) -> bool:
         return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
-def _compiler_requirements() -> list[str]:
+def compiler_requirements() -> list[str]:
+    """Returns what a build needs beside what pyproject.toml lists, and says so."""
     if find_compiler():
         return []
     line = "no C++ compiler found: building with the one in PyPI's ziglang"
@@ -50,8 +51,8 @@ def _compiler_requirements() -> list[str]:
 
 
 def get_requires_for_build_wheel(config_settings=None):
-    return build_meta.get_requires_for_build_wheel(config_settings) + _compiler_requirements()
+    return build_meta.get_requires_for_build_wheel(config_settings) + compiler_requirements()
 
 
 def get_requires_for_build_editable(config_settings=None):
-    return build_meta.get_requires_for_build_editable(config_settings) + _compiler_requirements()
+    return build_meta.get_requires_for_build_editable(config_settings) + compiler_requirements()

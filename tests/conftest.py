@@ -58,7 +58,8 @@ class Daemon:
     """
 
     def __init__(self, arguments, log, **options):
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        # One that is killed leaves its temporary folder behind: in the test's own.
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(log.parent)}
         environment.update(options.pop("env", {}))
         options.setdefault("stdout", subprocess.PIPE)
         self._log = log

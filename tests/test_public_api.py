@@ -171,7 +171,7 @@ print('paddle' in sys.modules)
     assert run(code) == ["False"]
 
 
-@pytest.mark.parametrize("name", ["Embedding", "Trainer", "default_plan"])
+@pytest.mark.parametrize("name", ["Embedding", pytest.param("Trainer", marks=pytest.mark.slow)])
 def test_without_paddle_what_needs_it_names_the_extra(name):
     code = f"""
 import hetero_pipe as hp

@@ -9,11 +9,10 @@ import logging
 import sys
 from pathlib import Path
 
+import hetero_pipe as hp
 import paddle
 from models import MODELS
 from models.deepfm import SLOTS
-
-import hetero_pipe as hp
 
 SAMPLE = Path(__file__).parent / "data" / "movielens" / "movielens.parquet"
 
@@ -113,6 +112,8 @@ def main() -> None:
         connect_timeout=flags.connect_timeout,
         fresh=flags.fresh,
     ) as trainer:
+        if flags.save:
+            trainer.check_save(flags.save)
         if flags.load:
             trainer.load(flags.load)
         try:

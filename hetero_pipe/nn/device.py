@@ -2,6 +2,8 @@
 
 import logging
 import os
+import sys
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 import paddle
 from numpy.typing import NDArray
+
+from hetero_pipe.errors import ConfigError
 
 __all__ = ["Device", "current_device", "say_settings"]
 
@@ -39,6 +43,26 @@ def _speed_up_amd() -> bool:
 
 
 _SPED_UP = _speed_up_amd()
+
+
+def _check_import_order() -> None:
+    """Refuses a process in which the next decompression would crash.
+
+    The library of Paddle 2.6 exports a zlib of its own, for the whole process.
+    A system's zlib that is loaded after it is bound to parts of that one and
+    reads foreign memory; grpcio decompresses when it is imported. `hetero_pipe`
+    imports zlib, so it comes first. A zlib without a file is within Python.
+    """
+    order = list(sys.modules)
+    is_exporting = paddle.__version__.startswith("2.") and hasattr(zlib, "__file__")
+    if is_exporting and order.index("paddle.base.libpaddle") < order.index("zlib"):
+        raise ConfigError(
+            f"PaddlePaddle {paddle.__version__} must be imported after hetero_pipe, got it before, "
+            "which would crash zlib; write `import hetero_pipe as hp` above `import paddle`"
+        )
+
+
+_check_import_order()
 
 
 def say_settings() -> None:

@@ -6,7 +6,8 @@ import os
 import shutil
 import zipfile
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
@@ -19,7 +20,7 @@ from hetero_pipe.errors import CheckpointError
 from ps_server.keys import KEY_HASH
 from ps_server.spec import TableSpec
 
-__all__ = ["Checkpoint", "CheckpointWriter", "Position", "read_checkpoint"]
+__all__ = ["Checkpoint", "CheckpointWriter", "Position", "read_checkpoint", "writing_checkpoint"]
 
 FORMAT = "hetero_pipe-checkpoint-v1"
 MANIFEST = "manifest.json"
@@ -146,6 +147,24 @@ class CheckpointWriter:
         aside = _aside(self._path)
         if kind is not None and aside.exists() and not self._path.exists():
             aside.rename(self._path)
+
+
+@contextmanager
+def writing_checkpoint(path: Path) -> Iterator[CheckpointWriter]:
+    """Returns the writer of a checkpoint at `path`.
+
+    Raises:
+        CheckpointError: Something that is no checkpoint is at the path, or a
+            file cannot be written. What was there is as it was.
+    """
+    try:
+        with CheckpointWriter(path) as writer:
+            yield writer
+    except OSError as error:
+        raise CheckpointError(
+            f"a checkpoint must be written whole, got {error} for {path}; what was there is as it "
+            "was"
+        ) from error
 
 
 def read_checkpoint(path: Path) -> Checkpoint:

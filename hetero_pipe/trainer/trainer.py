@@ -1,7 +1,6 @@
 """Trainer: fit, evaluate, predict, save and load."""
 
 import logging
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -11,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetero_pipe.client import Client
-from hetero_pipe.data import Batch, Reader
+from hetero_pipe.data import Reader
 from hetero_pipe.errors import CheckpointError, ConfigError
 from hetero_pipe.metrics import auc, log_loss
 from hetero_pipe.nn import (
@@ -23,50 +22,24 @@ from hetero_pipe.nn import (
     load_dense_state,
     say_settings,
 )
-from hetero_pipe.pipeline import Executor, StalenessGate
 from hetero_pipe.plan import Plan
-from hetero_pipe.trainer.build import build_prediction, build_training, check_plan, default_plan
-from hetero_pipe.trainer.callbacks import Callback, Progress, StepReport
+from hetero_pipe.trainer.build import build_prediction, check_plan, default_plan
+from hetero_pipe.trainer.callbacks import Callback, Progress
 from hetero_pipe.trainer.checkpoint import (
     Checkpoint,
-    CheckpointWriter,
     Position,
     read_checkpoint,
+    writing_checkpoint,
 )
+from hetero_pipe.trainer.loop import TrainLoop
 from hetero_pipe.trainer.record import Record
 from hetero_pipe.trainer.result import Evaluation, FitResult
 from hetero_pipe.trainer.stages import Prediction
+from ps_server.spec import TableSpec
 
 __all__ = ["Trainer"]
 
 logger = logging.getLogger(__name__)
-
-
-class _Counted:
-    """The first `limit` batches; knows whether it came to the end of all.
-
-    It is read by the executor's thread and asked after that thread has ended.
-    """
-
-    def __init__(self, batches: Iterator[Batch], limit: int | None) -> None:
-        self._batches = batches
-        self._limit = limit
-        self._num_read = 0
-        self.is_exhausted = False
-
-    def __iter__(self) -> Iterator[Batch]:
-        return self
-
-    def __next__(self) -> Batch:
-        if self._num_read == self._limit:
-            raise StopIteration
-        try:
-            batch = next(self._batches)
-        except StopIteration:
-            self.is_exhausted = True
-            raise
-        self._num_read += 1
-        return batch
 
 
 class Trainer:
@@ -129,15 +102,12 @@ class Trainer:
         say_settings()
         self._client = Client(self.plan.servers, connect_timeout=connect_timeout)
         try:
-            self._step = self._client.attach(
-                [layer.spec(name) for name, layer in self._embeddings.items()], fresh=fresh
-            )
+            step = self._client.attach(self._specs(), fresh=fresh)
         except BaseException:
             self._client.close()
             raise
-        self._position = Position()
+        self._loop = TrainLoop(self.plan, client=self._client, dense=self._dense, step=step)
         self._is_resuming = False
-        self._is_torn = False
 
     def fit(
         self,
@@ -154,7 +124,8 @@ class Trainer:
         then counts the saved ones too, so that the same call resumes it.
 
         Ctrl-C lets the steps under way end and then raises KeyboardInterrupt:
-        the trainer can be saved. So does what a callback raises.
+        the trainer can be saved. So does what a callback raises. A second
+        Ctrl-C gives those steps up and closes the trainer.
 
         Args:
             reader: Has the slots of every Embedding, and labels.
@@ -181,23 +152,24 @@ class Trainer:
             self._check_reader(eval_reader)
         told = [Progress()] if callbacks is None else callbacks
         if not self._is_resuming:
-            self._position = Position()
+            self._loop.position = Position()
         self._is_resuming = False
         total = Record()
         epoch_record = Record()
         evaluations: list[Evaluation] = []
-        for epoch in range(self._position.epoch, epochs):
+        for epoch in range(self._loop.position.epoch, epochs):
             steps_left = None if max_steps is None else max_steps - total.num_steps
             if steps_left == 0:
                 break
             epoch_record = Record()
             try:
-                is_whole = self._train_epoch(reader, epoch, steps_left, epoch_record, told)
+                is_whole = self._loop.run_epoch(
+                    reader, max_steps=steps_left, record=epoch_record, callbacks=told
+                )
             finally:
                 total.add(epoch_record)
             if not is_whole:
                 break
-            self._position = Position(epoch + 1)
             evaluation = None if eval_reader is None else self.evaluate(eval_reader)
             evaluations += [] if evaluation is None else [evaluation]
             for callback in told:
@@ -211,75 +183,6 @@ class Trainer:
             max_staleness=total.max_staleness,
             evaluations=tuple(evaluations),
         )
-
-    def _train_epoch(
-        self,
-        reader: Reader,
-        epoch: int,
-        max_steps: int | None,
-        record: Record,
-        callbacks: Sequence[Callback],
-    ) -> bool:
-        """Trains from the position to the epoch's end; returns whether it got there."""
-        batches = _Counted(reader.batches(epoch, skip=self._position.batch), max_steps)
-        executor, gate = build_training(
-            self.plan,
-            batches,
-            client=self._client,
-            dense=self._dense,
-            first_step=self._step,
-        )
-        first_step, num_dense = self._step, self._dense.num_steps
-        try:
-            with executor:
-                self._take_results(executor, gate, epoch, record, callbacks)
-        except BaseException:
-            # Asked when every thread has ended. A step that the dense part has seen and that did
-            # not come out was pushed to no server, or to some.
-            num_trained = self._dense.num_steps - num_dense
-            self._is_torn |= num_trained != self._step - first_step
-            raise
-        return batches.is_exhausted
-
-    def _take_results(
-        self,
-        executor: Executor,
-        gate: StalenessGate,
-        epoch: int,
-        record: Record,
-        callbacks: Sequence[Callback],
-    ) -> None:
-        """Counts every step that comes out, and raises what stopped them."""
-        start, first_step, first_batch = time.perf_counter(), self._step, self._position.batch
-        stopped_by: BaseException | None = None
-        while True:
-            try:
-                for step, trained in executor.results():
-                    self._step = step + 1
-                    # By the step, not one more each time: a Ctrl-C may hit between two lines.
-                    self._position = Position(epoch, first_batch + step + 1 - first_step)
-                    record.count(trained.loss, trained.labels, trained.probabilities)
-                    record.seconds = time.perf_counter() - start
-                    record.max_staleness = gate.largest_seen
-                    report = StepReport(
-                        epoch, step, record.loss() or 0.0, record.auc, record.speed()
-                    )
-                    for callback in callbacks:
-                        callback.on_step(report)
-                break
-            except BaseException as error:
-                if stopped_by is not None:  # a second Ctrl-C means at once; a failure stays one
-                    raise
-                stopped_by = error
-                if isinstance(error, KeyboardInterrupt):
-                    logger.warning(
-                        "interrupted at step %d; finishing the steps under way", self._step
-                    )
-                else:  # a callback that failed is not told again
-                    callbacks = ()
-                executor.stop()
-        if stopped_by is not None:
-            raise stopped_by
 
     def evaluate(self, reader: Reader) -> Evaluation:
         """Returns AUC and log loss over a reader's samples. Creates no row and changes nothing.
@@ -327,6 +230,16 @@ class Trainer:
         """Returns the rows of each table, over all servers."""
         return self._client.num_rows()
 
+    def check_save(self, path: str | Path) -> None:
+        """Refuses a path that `save` would refuse: before hours of training, not after.
+
+        Raises:
+            CheckpointError: Something that is no checkpoint is at the path, or
+                it cannot be written to.
+        """
+        with writing_checkpoint(Path(path)):
+            """Making its folder is the check; it is removed again."""
+
     def save(self, path: str | Path) -> None:
         """Writes tables, dense state and the reader's position into a folder.
 
@@ -338,28 +251,22 @@ class Trainer:
                 to, or the last step was applied in part.
             ServerError: A server failed.
         """
-        if self._is_torn:
+        if self._loop.is_torn:
             raise CheckpointError(
-                f"a checkpoint is of whole steps, got step {self._step} applied in part when "
+                f"a checkpoint is of whole steps, got step {self._loop.step} applied in part when "
                 "training failed; load an earlier checkpoint"
             )
-        try:
-            with CheckpointWriter(Path(path)) as writer:
-                for name in self._embeddings:
-                    for file, pieces in self._client.save(name):
-                        writer.add_snapshot(name, file, pieces)
-                writer.finish(
-                    dense=dense_state(self._model, self._optimizer),
-                    step=self._step,
-                    position=self._position,
-                    tables=[layer.spec(name) for name, layer in self._embeddings.items()],
-                )
-        except OSError as error:
-            raise CheckpointError(
-                f"a checkpoint must be written whole, got {error} for {path}; the one that was "
-                "there is as it was"
-            ) from error
-        logger.info("saved step %d to %s", self._step, path)
+        with writing_checkpoint(Path(path)) as writer:
+            for name in self._embeddings:
+                for file, pieces in self._client.save(name):
+                    writer.add_snapshot(name, file, pieces)
+            writer.finish(
+                dense=dense_state(self._model, self._optimizer),
+                step=self._loop.step,
+                position=self._loop.position,
+                tables=self._specs(),
+            )
+        logger.info("saved step %d to %s", self._loop.step, path)
 
     def load(self, path: str | Path) -> None:
         """Sets tables, dense state and the reader's position to those saved in a folder.
@@ -374,14 +281,14 @@ class Trainer:
         checkpoint = read_checkpoint(Path(path))
         self._check_tables(checkpoint)
         load_dense_state(self._model, self._optimizer, checkpoint.dense)
-        self._is_torn = True  # until every table is there: a server may fail between two
+        self._loop.is_torn = True  # until every table is there: a server may fail between two
         for name, snapshots in checkpoint.snapshots.items():
             self._client.load(name, snapshots)
-        self._step = checkpoint.step
-        self._position = checkpoint.position
+        self._loop.step = checkpoint.step
+        self._loop.position = checkpoint.position
+        self._loop.is_torn = False
         self._is_resuming = True
-        self._is_torn = False
-        logger.info("loaded step %d from %s", self._step, path)
+        logger.info("loaded step %d from %s", checkpoint.step, path)
 
     def _check_tables(self, checkpoint: Checkpoint) -> None:
         """Refuses a checkpoint whose rows do not fit this model's tables."""
@@ -414,6 +321,9 @@ class Trainer:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _specs(self) -> list[TableSpec]:
+        return [layer.spec(name) for name, layer in self._embeddings.items()]
 
     def _check_reader(self, reader: Reader) -> None:
         for name, layer in self._embeddings.items():

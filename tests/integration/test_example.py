@@ -136,6 +136,7 @@ def test_by_default_it_trains_on_the_bundled_ratings(user):
     assert 9_000 < result["eval_samples"] < 11_000
 
 
+@pytest.mark.slow
 def test_without_json_it_prints_a_table_and_is_quiet(user, parquet):
     done = user.train("--data", parquet)
     assert done.returncode == 0
@@ -179,6 +180,7 @@ def test_a_dry_run_prints_the_plan_and_needs_neither_servers_nor_data(user):
     assert [table.name for table in plan.tables] == ["first_order", "embedding"]
 
 
+@pytest.mark.slow
 def test_help_shows_every_flag(user):
     text = user.train("--help").stdout
     flags = """
@@ -247,6 +249,7 @@ def test_a_server_that_is_not_there_is_named_at_once_and_with_how_to_start_it(us
     assert not (user.home / "c").exists()
 
 
+@pytest.mark.slow
 def test_servers_that_are_none_are_refused(user, parquet):
     assert "got none" in user.error("--data", parquet, "--servers", ",")
 
@@ -277,6 +280,7 @@ def test_an_empty_file_is_told(user):
     assert "empty.csv" in user.error("--data", "empty.csv", "--slots", "a")
 
 
+@pytest.mark.slow
 def test_a_number_out_of_range_is_told(user, parquet):
     assert "dim=0" in user.error("--data", parquet, "--dim", "0")
     done = user.train("--lr", "0")
@@ -297,6 +301,7 @@ def test_a_saved_run_goes_on_where_it_was(user, parquet):
         assert second[name] == through[name]
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_is_told_with_its_file(user, parquet):
     user.result("--data", parquet, "--epochs", "1", "--save", "c")
     (user.home / "c" / "dense.npz").write_bytes(b"")

@@ -179,5 +179,6 @@ def test_whoever_sets_the_flag_has_decided():
     assert settings("AuthenticAMD", MKL_DEBUG_CPU_TYPE="0") == ["0 1"]
 
 
+@pytest.mark.slow
 def test_without_proc_nothing_is_set():
     assert settings("") == ["None 1"]

@@ -469,3 +469,15 @@ def test_a_load_that_a_server_fails_cannot_be_saved(saved, reader, tmp_path):
             with pytest.raises(hp.CheckpointError, match="applied in part"):
                 trainer.save(tmp_path / "c")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_check_save_refuses_what_save_would(reader, tmp_path):
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "mine.txt").write_text("keep")
+    with training() as trainer:
+        with pytest.raises(hp.CheckpointError, match=r"got .*notes, which is none"):
+            trainer.check_save(tmp_path / "notes")
+        with pytest.raises(hp.CheckpointError, match="must be written"):
+            trainer.check_save(tmp_path / "notes" / "mine.txt" / "below")
+        trainer.check_save(tmp_path / "new" / "checkpoint")
+    assert not list((tmp_path / "new").iterdir())

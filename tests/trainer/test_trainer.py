@@ -2,7 +2,9 @@
 
 import io
 import logging
+import signal
 import threading
+import time
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -709,3 +711,26 @@ def test_default_plan_refuses_what_is_no_list_of_servers():
         hp.default_plan(model, servers=[])
     with pytest.raises(hp.PlanError, match="staleness=-2"):
         hp.default_plan(model, staleness=-2)
+
+
+def test_a_second_interrupt_gives_up_a_server_that_hangs(daemon, reader, tmp_path):
+    server = daemon()
+
+    class Impatient:
+        def on_step(self, report):
+            server.freeze()  # the steps under way now wait for it, for up to a minute
+            main = threading.main_thread().ident
+            threading.Timer(0.5, signal.pthread_kill, [main, signal.SIGINT]).start()
+            signal.raise_signal(signal.SIGINT)
+
+        def on_epoch(self, epoch, evaluation):
+            """Never comes."""
+
+    start = time.monotonic()
+    with training(trainer={"servers": [server.address]}) as trainer:
+        with pytest.raises(KeyboardInterrupt):
+            trainer.fit(reader, callbacks=[Impatient()])
+        assert time.monotonic() - start < 30
+        with pytest.raises(hp.HeteroPipeError):
+            trainer.save(tmp_path / "checkpoint")
+        assert not (tmp_path / "checkpoint").exists()

@@ -6,10 +6,10 @@ Prediction", IJCAI 2017.
 
 from collections.abc import Mapping, Sequence
 
+import hetero_pipe as hp
 import paddle
 from paddle import nn
 
-import hetero_pipe as hp
 from models.mlp import mlp
 
 SLOTS = ("user", "movie", "genres", "hour", "weekday")

@@ -5,10 +5,10 @@ Cheng et al., "Wide & Deep Learning for Recommender Systems", DLRS 2016.
 
 from collections.abc import Mapping, Sequence
 
+import hetero_pipe as hp
 import paddle
 from paddle import nn
 
-import hetero_pipe as hp
 from models.deepfm import SLOTS
 from models.mlp import mlp
 

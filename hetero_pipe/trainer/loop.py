@@ -1,0 +1,153 @@
+"""TrainLoop: runs epochs of training and knows where they stand."""
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+
+from hetero_pipe.client import Client
+from hetero_pipe.data import Batch, Reader
+from hetero_pipe.nn import DenseStep
+from hetero_pipe.pipeline import Executor, StalenessGate
+from hetero_pipe.plan import Plan
+from hetero_pipe.trainer.build import build_training
+from hetero_pipe.trainer.callbacks import Callback, StepReport
+from hetero_pipe.trainer.checkpoint import Position
+from hetero_pipe.trainer.record import Record
+
+__all__ = ["TrainLoop"]
+
+logger = logging.getLogger(__name__)
+
+
+class TrainLoop:
+    """Runs epochs as a plan says. However one ends, what it trained is known.
+
+    Args:
+        plan: What runs where.
+        client: Holds the tables.
+        dense: The dense part.
+        step: Steps that the tables have seen.
+
+    Attributes:
+        step: Steps trained: dense part and tables.
+        position: The next batch.
+        is_torn: Whether a step was applied in part, so that this is the state
+            after no number of steps. It stays, until a checkpoint is loaded.
+    """
+
+    def __init__(self, plan: Plan, *, client: Client, dense: DenseStep, step: int) -> None:
+        self._plan = plan
+        self._client = client
+        self._dense = dense
+        self.step = step
+        self.position = Position()
+        self.is_torn = False
+
+    def run_epoch(
+        self,
+        reader: Reader,
+        *,
+        max_steps: int | None,
+        record: Record,
+        callbacks: Sequence[Callback],
+    ) -> bool:
+        """Trains from the position to the end of its epoch, at most `max_steps`.
+
+        Args:
+            reader: Has the batches.
+            max_steps: Stop after so many; None is no limit.
+            record: Counts the steps.
+            callbacks: Told of each step.
+
+        Returns:
+            Whether the epoch has ended. The position is then the next one's.
+        """
+        epoch = self.position.epoch
+        batches = _Counted(reader.batches(epoch, skip=self.position.batch), max_steps)
+        executor, gate = build_training(
+            self._plan, batches, client=self._client, dense=self._dense, first_step=self.step
+        )
+        first_step, num_dense = self.step, self._dense.num_steps
+        try:
+            with executor:
+                self._take_results(executor, gate, record, callbacks)
+        except BaseException:
+            # Asked when every thread has ended. A step that the dense part has seen and that did
+            # not come out was pushed to no server, or to some.
+            num_trained = self._dense.num_steps - num_dense
+            self.is_torn |= num_trained != self.step - first_step
+            raise
+        if batches.is_exhausted:
+            self.position = Position(epoch + 1)
+        return batches.is_exhausted
+
+    def _take_results(
+        self,
+        executor: Executor,
+        gate: StalenessGate,
+        record: Record,
+        callbacks: Sequence[Callback],
+    ) -> None:
+        """Counts every step that comes out, and raises what stopped them."""
+        start, first_step = time.perf_counter(), self.step
+        epoch, first_batch = self.position.epoch, self.position.batch
+        stopped_by: BaseException | None = None
+        while True:
+            try:
+                for step, trained in executor.results():
+                    self.step = step + 1
+                    # By the step, not one more each time: a Ctrl-C may hit between two lines.
+                    self.position = Position(epoch, first_batch + step + 1 - first_step)
+                    record.count(trained.loss, trained.labels, trained.probabilities)
+                    record.seconds = time.perf_counter() - start
+                    record.max_staleness = gate.largest_seen
+                    report = StepReport(
+                        epoch, step, record.loss() or 0.0, record.auc, record.speed()
+                    )
+                    for callback in callbacks:
+                        callback.on_step(report)
+                break
+            except BaseException as error:
+                if stopped_by is not None:
+                    if isinstance(error, KeyboardInterrupt):  # the second one: at once
+                        self._client.close()
+                    raise
+                stopped_by = error
+                if isinstance(error, KeyboardInterrupt):
+                    logger.warning(
+                        "interrupted at step %d; finishing the steps under way "
+                        "(Ctrl-C again gives them up)",
+                        self.step,
+                    )
+                else:  # a callback that failed is not told again
+                    callbacks = ()
+                executor.stop()
+        if stopped_by is not None:
+            raise stopped_by
+
+
+class _Counted:
+    """The first `limit` batches; knows whether it came to the end of all.
+
+    It is read by the executor's thread and asked after that thread has ended.
+    """
+
+    def __init__(self, batches: Iterator[Batch], limit: int | None) -> None:
+        self._batches = batches
+        self._limit = limit
+        self._num_read = 0
+        self.is_exhausted = False
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self
+
+    def __next__(self) -> Batch:
+        if self._num_read == self._limit:
+            raise StopIteration
+        try:
+            batch = next(self._batches)
+        except StopIteration:
+            self.is_exhausted = True
+            raise
+        self._num_read += 1
+        return batch

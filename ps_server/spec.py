@@ -100,7 +100,8 @@ class Adam:
     """Lazy Adam: only the rows of a push move; the bias correction counts the table's steps.
 
     The meaning is that of Paddle's `Adam(lazy_mode=True)` on a `sparse=True`
-    embedding::
+    embedding, as documented. Its CPU kernel (3.3.1) corrects the bias of step t
+    as if it were t + 1, which shows in the first steps; this does not::
 
         m = beta1 * m + (1 - beta1) * g;  v = beta2 * v + (1 - beta2) * g * g
         w -= learning_rate * sqrt(1 - beta2**t) / (1 - beta1**t)

@@ -118,7 +118,8 @@ class Store:
             if table is None:
                 table = self._tables[spec.name] = Table(spec)
                 self._route = route
-                logger.info("created table %s: %s", spec.name, spec)
+                optimizer = type(spec.optimizer).__name__
+                logger.info("created table %s, dim %d, %s", spec.name, spec.dim, optimizer)
             elif table.spec != spec:
                 raise SpecMismatch(_difference(table.spec, spec))
         return _stats_of(table)
@@ -256,4 +257,7 @@ def _difference(have: TableSpec, want: TableSpec) -> str:
     changed = [name for name in fields if getattr(have, name) != getattr(want, name)]
     here = ", ".join(f"{name}={getattr(have, name)}" for name in changed)
     got = ", ".join(f"{name}={getattr(want, name)}" for name in changed)
-    return f"table {have.name!r} has {here} here, got {got}; drop it or rename the new one"
+    return (
+        f"table {have.name!r} has {here} here, got {got}; "
+        "drop it (fresh=True, --fresh) or rename the new one"
+    )

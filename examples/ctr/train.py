@@ -1,6 +1,7 @@
 """Trains a CTR model on a CSV or Parquet file, its tables in this process or on servers.
 
 By default on the bundled MovieLens ratings; README.md beside this file has more.
+Progress shows on a terminal only.
 """
 
 import argparse
@@ -42,8 +43,14 @@ def parse_arguments() -> argparse.Namespace:
     add("--data", metavar="PATH", type=Path, default=SAMPLE, help="default: bundled MovieLens")
     add("--format", choices=["csv", "parquet"], help="default: by the file's name")
     add("--label", metavar="COLUMN", default="label", help="0 or 1; default: %(default)s")
-    add("--slots", metavar="COLUMNS", type=names, help="categorical columns, comma-separated")
-    add("--dense", metavar="COLUMNS", type=names, default=[], help="numeric columns")
+    add(
+        "--slots",
+        metavar="COLUMNS",
+        type=names,
+        default=list(SLOTS),
+        help="default: the sample's",
+    )
+    add("--dense", metavar="COLUMNS", type=names, default=[], help="numeric, comma-separated")
     add("--multi-hot-separator", metavar="TEXT", help="splits one field into several values")
     add("--eval-data", metavar="PATH", type=Path, help="default: 10%% of --data, by a row's hash")
     add("--batch-size", metavar="N", type=int, default=512, help="default: %(default)s")
@@ -54,7 +61,12 @@ def parse_arguments() -> argparse.Namespace:
     add("--lr", metavar="RATE", type=rate, default=0.1, help="of tables; default: %(default)s")
     add("--seed", metavar="N", type=int, default=0, help="default: %(default)s")
     add("--staleness", metavar="K", type=int, default=0, help="latest pushes a pull may miss")
-    add("--save", metavar="DIR", type=Path, help="write a checkpoint at the end, and on Ctrl-C")
+    add(
+        "--save",
+        metavar="DIR",
+        type=Path,
+        help="write a checkpoint after each epoch, and on Ctrl-C",
+    )
     add("--load", metavar="DIR", type=Path, help="go on from a checkpoint; --epochs counts its too")
     place = parser.add_argument_group("parameter servers")
     add = place.add_argument
@@ -82,16 +94,9 @@ def open_data(flags: argparse.Namespace, path: Path):
     )
 
 
-def save(trainer: hp.Trainer, path: Path | None) -> None:
-    """Saves what was trained, if asked to."""
-    if path:
-        trainer.save(path)
-
-
 def main() -> None:
     """Trains, evaluates, and prints what came of it."""
     flags = parse_arguments()
-    flags.slots = flags.slots or list(SLOTS)
     paddle.seed(flags.seed)
     model = MODELS[flags.model](
         flags.slots, len(flags.dense), dim=flags.dim, lr=flags.lr, seed=flags.seed
@@ -112,16 +117,9 @@ def main() -> None:
         connect_timeout=flags.connect_timeout,
         fresh=flags.fresh,
     ) as trainer:
-        if flags.save:
-            trainer.check_save(flags.save)
         if flags.load:
             trainer.load(flags.load)
-        try:
-            result = trainer.fit(train, epochs=flags.epochs)
-        except (KeyboardInterrupt, hp.DataError, hp.NonFiniteError):  # what was trained is kept
-            save(trainer, flags.save)
-            raise
-        save(trainer, flags.save)
+        result = trainer.fit(train, epochs=flags.epochs, save_to=flags.save)
         found = trainer.evaluate(evaluation)
         summary = {
             "auc": found.auc,
@@ -136,7 +134,8 @@ def main() -> None:
     if flags.json:
         print(json.dumps(summary))
     else:
-        print("\n".join(f"{name:20} {value}" for name, value in summary.items()))
+        for name, value in summary.items():
+            print(f"{name:20} {value:.4f}" if isinstance(value, float) else f"{name:20} {value}")
 
 
 if __name__ == "__main__":
@@ -146,4 +145,5 @@ if __name__ == "__main__":
     except hp.HeteroPipeError as error:
         sys.exit(f"error: {error}")
     except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
         sys.exit(130)

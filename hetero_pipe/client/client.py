@@ -83,7 +83,13 @@ class Client:
         tables = self._ask(lambda c: c.control.create_table(spec, self._route))
         if any(spec.name in held.tables for held in stats):
             num_rows = sum(table.num_rows for table in tables)
-            logger.info("attached to table %s: %d rows on %s", spec.name, num_rows, self._route)
+            logger.info(
+                "attached to table %s: %d rows on %s; training goes on with them, fresh=True "
+                "(--fresh) drops them",
+                spec.name,
+                num_rows,
+                self._route,
+            )
         self._specs[spec.name] = spec
         return max(table.last_step for table in tables)
 

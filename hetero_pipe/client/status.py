@@ -48,8 +48,9 @@ def translate_status(error: grpc.RpcError, address: str) -> HeteroPipeError:
     kind = ERROR_OF[code]
     if kind is ServerUnavailable:
         return kind(
-            f"server {address} must be reachable, got {code.name}: {details}; "
-            f"start it with: ps-server --listen {address}"
+            f"server {address} must be reachable, got {code.name}: {details}; start it with: "
+            f"ps-server --listen {address}; if it was lost, so are its rows: go on from a "
+            "checkpoint, with fresh=True (--fresh) and load (--load)"
         )
     if kind is ServerError:
         return kind(f"server {address} failed with {code.name}: {details}")

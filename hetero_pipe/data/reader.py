@@ -118,6 +118,10 @@ class TableReader:
         batches = (batch.compact() for batch in _cut(parts, self.batch_size))
         return islice(batches, skip, None)
 
+    def __iter__(self) -> Iterator[Batch]:
+        """Returns the batches of the first epoch."""
+        return self.batches(0)
+
     def in_order(self) -> "TableReader":
         """Returns a reader of the same rows in the order of the files."""
         return replace(self, shuffle=0)

@@ -31,9 +31,9 @@ class Embedding(paddle.nn.Layer):  # type: ignore[misc]  # paddle has no types
     Args:
         slots: Whose keys are looked up. Equal values of two slots are two keys.
         dim: Weights of a row.
-        optimizer: Moves the rows. A gradient is that of the loss, summed over
-            the occurrences of a key, as Paddle's.
-        initializer: What a new row starts as.
+        optimizer: Moves the rows, by default `Adagrad(0.05)`. A gradient is
+            that of the loss, summed over the occurrences of a key, as Paddle's.
+        initializer: What a new row starts as, by default `Uniform(-0.01, 0.01)`.
         pooling: `sum` or `mean`, of a sample's rows of one slot; one for all
             slots or one for each, as a dict.
         name: Of the table. By default the path of the layer in the model.

@@ -60,7 +60,8 @@ class Progress:
         now = time.monotonic()
         if self._stream.isatty() and now - self._shown >= self._seconds:
             self._shown = now
-            self._stream.write(f"\r\033[K{_line(report)}")
+            # The cursor waits in front, so that a log line replaces the progress.
+            self._stream.write(f"\r\033[K{_line(report)}\r")
             self._stream.flush()
 
     def on_epoch(self, epoch: int, evaluation: Evaluation | None) -> None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from hetero_pipe.client import Client
 from hetero_pipe.data import Reader
-from hetero_pipe.errors import CheckpointError, ConfigError
+from hetero_pipe.errors import CheckpointError, ConfigError, DataError, NonFiniteError
 from hetero_pipe.metrics import auc, log_loss
 from hetero_pipe.nn import (
     DenseStep,
@@ -47,6 +47,11 @@ class Trainer:
 
     A context manager; it holds the connections, and in-process tables live as
     long as it does. Used by one thread at a time.
+
+    The model is called with a batch, a mapping of tensors: `batch["dense"]` is
+    float32 `[batch, num_dense]`, all dense columns; `batch[column]` is one of
+    them, `[batch]`; `batch["label"]` the labels. Slots are read by calling an
+    `hp.Embedding` with the batch.
 
     Args:
         model: A `paddle.nn.Layer` with `hp.Embedding`s. Called with a batch, it
@@ -116,6 +121,7 @@ class Trainer:
         epochs: int = 1,
         eval_reader: Reader | None = None,
         max_steps: int | None = None,
+        save_to: str | Path | None = None,
         callbacks: Sequence[Callback] | None = None,
     ) -> FitResult:
         """Trains on every batch of a reader, `epochs` times.
@@ -127,11 +133,16 @@ class Trainer:
         the trainer can be saved. So does what a callback raises. A second
         Ctrl-C gives those steps up and closes the trainer.
 
+        With staleness 1 and more, what a pull misses is a matter of timing, so
+        two runs differ a little.
+
         Args:
             reader: Has the slots of every Embedding, and labels.
             epochs: At least 0.
             eval_reader: Evaluated after each epoch.
             max_steps: Stop after so many steps of this call; None is no limit.
+            save_to: A path that `save` is given after each epoch and at the end,
+                also when Ctrl-C or wrong data end it early.
             callbacks: Told how it goes; by default a line of progress on a
                 terminal.
 
@@ -150,6 +161,8 @@ class Trainer:
         self._check_reader(reader)
         if eval_reader is not None:
             self._check_reader(eval_reader)
+        if save_to is not None:
+            self.check_save(save_to)  # before hours of training, not after
         told = [Progress()] if callbacks is None else callbacks
         if not self._is_resuming:
             self._loop.position = Position()
@@ -166,8 +179,13 @@ class Trainer:
                 is_whole = self._loop.run_epoch(
                     reader, max_steps=steps_left, record=epoch_record, callbacks=told
                 )
-            finally:
-                total.add(epoch_record)
+            except (KeyboardInterrupt, DataError, NonFiniteError):  # what was trained is kept
+                if save_to is not None and not self._loop.is_torn:
+                    self.save(save_to)
+                raise
+            total.add(epoch_record)
+            if save_to is not None:
+                self.save(save_to)
             if not is_whole:
                 break
             evaluation = None if eval_reader is None else self.evaluate(eval_reader)

@@ -73,7 +73,7 @@ def test_differing_spec_is_refused_by_its_fields(store):
     assert str(raised.value) == (
         "table 'user' has optimizer=SGD(learning_rate=1.0), seed=0 here, got "
         "optimizer=Adagrad(learning_rate=0.1, epsilon=1e-06, initial_accumulator=0.0), seed=8; "
-        "drop it or rename the new one"
+        "drop it (fresh=True, --fresh) or rename the new one"
     )
 
 

@@ -481,3 +481,38 @@ def test_check_save_refuses_what_save_would(reader, tmp_path):
             trainer.check_save(tmp_path / "notes" / "mine.txt" / "below")
         trainer.check_save(tmp_path / "new" / "checkpoint")
     assert not list((tmp_path / "new").iterdir())
+
+
+def test_fit_saves_after_each_epoch_and_when_it_is_stopped(reader, tmp_path):
+    seen = []
+
+    class Watch:
+        def on_step(self, report):
+            if report.step == 25:
+                raise KeyboardInterrupt
+
+        def on_epoch(self, epoch, evaluation):
+            seen.append(read_checkpoint(tmp_path / "c").position)
+
+    with training() as trainer:
+        with pytest.raises(KeyboardInterrupt):
+            trainer.fit(reader, epochs=3, save_to=tmp_path / "c", callbacks=[Watch()])
+        stopped = read_checkpoint(tmp_path / "c")
+        assert seen == [Position(1)]
+        assert stopped.position.epoch == 1
+        assert stopped.step == 20 + stopped.position.batch >= 26
+    with training() as trainer:
+        trainer.load(tmp_path / "c")
+        trainer.fit(reader, epochs=3, save_to=tmp_path / "c")
+        resumed = state_of(trainer, tmp_path / "resumed")
+    with training() as trainer:
+        trainer.fit(reader, epochs=3)
+        assert_equal(resumed, state_of(trainer, tmp_path / "undisturbed"))
+
+
+def test_fit_refuses_a_path_to_save_to_before_the_first_step(reader, tmp_path):
+    (tmp_path / "notes.txt").write_text("keep")
+    with training() as trainer:
+        with pytest.raises(hp.CheckpointError, match=r"notes\.txt, which is none"):
+            trainer.fit(reader, save_to=tmp_path / "notes.txt")
+        assert trainer.num_rows() == {"first_order": 0, "embedding": 0}

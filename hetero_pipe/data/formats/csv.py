@@ -145,10 +145,12 @@ class CsvSource:
                 )
             for i, name in numbers:
                 if not _is_number(fields[i]):
-                    use = "label" if name == self.columns.label else "dense column"
+                    is_label = name == self.columns.label
+                    use = "label" if is_label else "dense column"
+                    remedy = "mend it" if is_label else "mend it, or read the column as a slot"
                     return DataError(
                         f"{use} {name!r} needs a number, got {fields[i]!r} at {where}; "
-                        "write one (booleans as 1 and 0), or read the column as a slot"
+                        f"{remedy} (booleans are 1 and 0)"
                     )
             for i, name in slots:
                 found = fields[i].encode(errors="surrogateescape")

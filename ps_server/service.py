@@ -125,7 +125,8 @@ class Service(ps_pb2_grpc.ParameterServerServicer):
         """Reads rows."""
         keys = {part.table: array_from_bytes(part.keys, np.uint64) for part in request.tables}
         _check_unique(len(keys), len(request.tables))
-        rows = self._store.pull(request.route, keys, insert=request.insert)
+        ids = {part.table: part.id for part in request.tables if part.id}
+        rows = self._store.pull(request.route, keys, insert=request.insert, ids=ids)
         return ps_pb2.PullReply(rows=[bytes_from_array(part) for part in rows])
 
     @_unary
@@ -138,7 +139,8 @@ class Service(ps_pb2_grpc.ParameterServerServicer):
                 array_from_bytes(part.gradients, np.float32),
             )
         _check_unique(len(gradients), len(request.tables))
-        self._store.push(request.route, gradients, step=request.step)
+        ids = {part.table: part.id for part in request.tables if part.id}
+        self._store.push(request.route, gradients, step=request.step, ids=ids)
         return ps_pb2.PushReply()
 
     def Save(  # noqa: N802
@@ -146,7 +148,8 @@ class Service(ps_pb2_grpc.ParameterServerServicer):
     ) -> Iterator[ps_pb2.SaveReply]:
         """Streams the snapshots of a table."""
         try:
-            for name, data in self._store.save(request.route, request.table):
+            ids = {request.table: request.id} if request.id else {}
+            for name, data in self._store.save(request.route, request.table, ids=ids):
                 for start in range(0, len(data), CHUNK_BYTES):
                     yield ps_pb2.SaveReply(name=name, data=data[start : start + CHUNK_BYTES])
         except Exception as error:  # the boundary: each becomes a status
@@ -176,7 +179,8 @@ class Service(ps_pb2_grpc.ParameterServerServicer):
                     f"a load must bring the {first.num_snapshots} snapshots that it begins with, "
                     f"got {len(paths)}"
                 )
-            num_rows = self._store.load(first.route, first.table, paths)
+            ids = {first.table: first.id} if first.id else {}
+            num_rows = self._store.load(first.route, first.table, paths, ids=ids)
         return ps_pb2.LoadReply(num_rows=num_rows)
 
 
@@ -206,4 +210,5 @@ def _stats_message(stats: TableStats) -> ps_pb2.TableStats:
         num_rows=stats.num_rows,
         memory_bytes=stats.memory_bytes,
         last_step=stats.last_step,
+        id=stats.id,
     )

@@ -25,6 +25,7 @@ NUM_BUCKETS = 4096
 """Hash slices of the keys. A bucket is what is routed to a server, saved and moved."""
 
 MAX_DIM = 4096
+MAX_NAME = 200  # characters: a name becomes a folder of a checkpoint
 
 
 def _check(holds: bool, claim: str, **found: object) -> None:
@@ -217,6 +218,11 @@ class TableSpec:
         _check(
             is_name and self.name.isascii() and not self.name.startswith("."),
             "a table's name is letters, digits, '_', '-' and '.'",
+            name=self.name,
+        )
+        _check(
+            len(self.name) <= MAX_NAME,
+            f"a table's name has at most {MAX_NAME} characters",
             name=self.name,
         )
         _check(1 <= self.dim <= MAX_DIM, f"a table needs dim from 1 to {MAX_DIM}", dim=self.dim)

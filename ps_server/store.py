@@ -6,6 +6,7 @@ own process. Both reach the same code, so both give the same bits.
 
 import dataclasses
 import logging
+import secrets
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -40,6 +41,8 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
+NO_IDS: Mapping[str, int] = {}
+
 
 class StoreError(Exception):
     """A store refused a request; nothing changed."""
@@ -66,12 +69,15 @@ class TableStats:
         num_rows: Rows on this server.
         memory_bytes: Of rows, optimizer state and index on this server.
         last_step: The largest step pushed, 0 before the first.
+        id: Drawn at random when the table was created, never 0: a table that
+            was dropped and created anew is another.
     """
 
     spec: TableSpec
     num_rows: int
     memory_bytes: int
     last_step: int
+    id: int
 
 
 class Store:
@@ -86,6 +92,7 @@ class Store:
         self._lock = threading.Lock()  # guards _tables and _route, never held during table work
         self._loading = threading.Lock()  # two loads of one table would mix their rows
         self._tables: dict[str, Table] = {}
+        self._ids: dict[str, int] = {}  # of the tables, guarded likewise
         self._route: Route | None = None
 
     @property
@@ -96,8 +103,8 @@ class Store:
     def stats(self) -> list[TableStats]:
         """Returns what each table holds, by name."""
         with self._lock:
-            tables = sorted(self._tables.items())
-        return [_stats_of(table) for _, table in tables]
+            tables = [(table, self._ids[name]) for name, table in sorted(self._tables.items())]
+        return [_stats_of(table, table_id) for table, table_id in tables]
 
     def create_table(self, spec: TableSpec, route: Route) -> TableStats:
         """Creates a table, or attaches to the one there.
@@ -117,12 +124,14 @@ class Store:
             table = self._tables.get(spec.name)
             if table is None:
                 table = self._tables[spec.name] = Table(spec)
+                self._ids[spec.name] = secrets.randbelow(2**64 - 1) + 1
                 self._route = route
                 optimizer = type(spec.optimizer).__name__
                 logger.info("created table %s, dim %d, %s", spec.name, spec.dim, optimizer)
             elif table.spec != spec:
                 raise SpecMismatch(_difference(table.spec, spec))
-        return _stats_of(table)
+            table_id = self._ids[spec.name]
+        return _stats_of(table, table_id)
 
     def drop_table(self, name: str) -> None:
         """Drops a table; one that is not there is no error."""
@@ -133,7 +142,12 @@ class Store:
                 self._route = None
 
     def pull(
-        self, route: int, keys: Mapping[str, NDArray[np.uint64]], *, insert: bool
+        self,
+        route: int,
+        keys: Mapping[str, NDArray[np.uint64]],
+        *,
+        insert: bool,
+        ids: Mapping[str, int] = NO_IDS,
     ) -> list[NDArray[np.float32]]:
         """Returns the rows of keys `[n]`, `[n, dim]` for each table.
 
@@ -142,12 +156,13 @@ class Store:
             keys: By table.
             insert: Whether a missing row is created. Its weights are returned
                 either way.
+            ids: Of the tables that are meant; one that is not named may be any.
 
         Raises:
-            TableNotFound: There is no such table.
+            TableNotFound: There is no such table, or it is another by id.
             RouteMismatch: The route is another.
         """
-        tables, _ = self._find(route, keys)
+        tables, _ = self._find(route, keys, ids)
         return [
             table.pull(wanted, insert=insert)
             for table, wanted in zip(tables, keys.values(), strict=True)
@@ -159,6 +174,7 @@ class Store:
         gradients: Mapping[str, tuple[NDArray[np.uint64], NDArray[np.float32]]],
         *,
         step: int,
+        ids: Mapping[str, int] = NO_IDS,
     ) -> None:
         """Applies gradients `[n, dim]` to the rows of keys `[n]` of each table.
 
@@ -167,13 +183,14 @@ class Store:
             gradients: Keys and gradients by table, the latter as rows or flat,
                 `[n * dim]`.
             step: From 1: which update of the tables this is.
+            ids: As in `pull`.
 
         Raises:
-            TableNotFound: There is no such table.
+            TableNotFound: There is no such table, or it is another by id.
             RouteMismatch: The route is another.
             ValueError: Shapes do not agree, or the step is out of range.
         """
-        tables, _ = self._find(route, gradients)
+        tables, _ = self._find(route, gradients, ids)
         if not 1 <= step <= MAX_STEP:
             raise ValueError(f"a push needs a step from 1 to {MAX_STEP}, got step={step}")
         for table, (keys, gradient) in zip(tables, gradients.values(), strict=True):
@@ -186,24 +203,29 @@ class Store:
         for table, (keys, gradient) in zip(tables, gradients.values(), strict=True):
             table.push(keys, gradient.reshape(len(keys), table.spec.dim), step=step)
 
-    def save(self, route: int, name: str) -> Iterator[tuple[str, bytes]]:
+    def save(
+        self, route: int, name: str, *, ids: Mapping[str, int] = NO_IDS
+    ) -> Iterator[tuple[str, bytes]]:
         """Returns the file name and content of each snapshot of a table's rows here.
 
         Raises:
             TableNotFound: There is no such table.
             RouteMismatch: The route is another.
         """
-        (table,), held = self._find(route, [name])
+        (table,), held = self._find(route, [name], ids)
         assert held is not None, "a store with a table has a route"
         return snapshots(table, held.buckets_of(self.id))
 
-    def load(self, route: int, name: str, paths: Sequence[Path]) -> int:
+    def load(
+        self, route: int, name: str, paths: Sequence[Path], *, ids: Mapping[str, int] = NO_IDS
+    ) -> int:
         """Replaces a table's rows by those in snapshots that this server owns.
 
         Args:
             route: Fingerprint of the caller's route.
             name: Of the table.
             paths: Snapshots, in any order. All are checked before a row changes.
+            ids: As in `pull`.
 
         Returns:
             Rows of the table here, after the load.
@@ -213,7 +235,7 @@ class Store:
             RouteMismatch: The route is another.
             SnapshotError: A snapshot is broken or of another table.
         """
-        (table,), held = self._find(route, [name])
+        (table,), held = self._find(route, [name], ids)
         assert held is not None, "a store with a table has a route"
         owned = held.buckets_of(self.id)
         with self._loading:
@@ -226,7 +248,7 @@ class Store:
         return table.num_rows
 
     def _find(
-        self, route: int, names: Sequence[str] | Mapping[str, object]
+        self, route: int, names: Sequence[str] | Mapping[str, object], ids: Mapping[str, int]
     ) -> tuple[list[Table], Route | None]:
         """Returns the tables, and the route under which all of them are here."""
         with self._lock:
@@ -238,6 +260,11 @@ class Store:
                         f"table {name!r} must be created first, this server holds {held}; "
                         "a server that was restarted starts empty"
                     )
+                if ids.get(name, self._ids[name]) != self._ids[name]:
+                    raise TableNotFound(
+                        f"table {name!r} must be the one that was attached to, got one that was "
+                        "created since; another trainer dropped it, with fresh=True (--fresh)"
+                    )
                 tables.append(self._tables[name])
             if self._route is not None and self._route.fingerprint != route:
                 raise RouteMismatch(
@@ -248,8 +275,8 @@ class Store:
             return tables, self._route
 
 
-def _stats_of(table: Table) -> TableStats:
-    return TableStats(table.spec, table.num_rows, table.memory_bytes, table.last_step)
+def _stats_of(table: Table, table_id: int) -> TableStats:
+    return TableStats(table.spec, table.num_rows, table.memory_bytes, table.last_step, table_id)
 
 
 def _difference(have: TableSpec, want: TableSpec) -> str:

@@ -1,6 +1,7 @@
 """Finding the servers: waiting for them and agreeing on the route."""
 
 import logging
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -46,6 +47,10 @@ def connect_servers(
         RouteMismatch: The servers disagree on the route.
     """
     _check_addresses(addresses)
+    if not (math.isfinite(connect_timeout) and connect_timeout >= 0):
+        raise ConfigError(
+            f"connect_timeout is seconds, at least 0, got connect_timeout={connect_timeout}"
+        )
     transports = [GrpcTransport(address) for address in addresses]
     try:
         stats = _wait_for_all(transports, connect_timeout)

@@ -156,14 +156,19 @@ def test_fresh_of_a_changed_set_names_tables_of_others_that_stand_in_the_way(ser
 def test_attach_to_a_table_logs_one_line_with_its_rows(servers, caplog):
     addresses = servers(2)
     caplog.set_level(logging.INFO, logger="hetero_pipe")
+
+    def said():  # the servers of this process log too
+        return [r.getMessage() for r in caplog.records if r.name.startswith("hetero_pipe")]
+
     with Client(addresses) as client:
         client.attach([SPEC])
         push_some(client)
-    assert caplog.messages == [], "a new table is nothing to say here"
+    assert said() == [], "a new table is nothing to say here"
     with Client(addresses) as client:
         client.attach([SPEC])
-    (message,) = caplog.messages
+    (message,) = said()
     assert "table user: 499 rows" in message
+    assert "fresh=True" in message
     assert all(address in message for address in addresses)
 
 
@@ -299,3 +304,9 @@ def test_messages_of_spec_and_route_are_what_the_stub_takes(server):
         assert stub.CreateTable(request).num_rows == 0
         client.attach([SPEC])
         push_some(client)
+
+
+@pytest.mark.parametrize("seconds", [-5.0, float("nan"), float("inf")])
+def test_a_timeout_that_is_no_time_is_refused(free_address, seconds):
+    with pytest.raises(ConfigError, match="connect_timeout is seconds, at least 0"):
+        Client([free_address], connect_timeout=seconds)

@@ -76,16 +76,21 @@ class _Call(Reply[Value]):
 
 
 class GrpcTransport:
-    """Both planes to the server at `address`. Connects at the first call."""
+    """Both planes to the server at `address`. Connects at the first call.
+
+    It knows the tables that it created or attached to by their ids, so that one
+    that another trainer dropped and created anew is not taken for them.
+    """
 
     def __init__(self, address: str) -> None:
         self.address = address
         self._channel = grpc.insecure_channel(address, options=OPTIONS)
         self._stub = ps_pb2_grpc.ParameterServerStub(self._channel)
+        self._ids: dict[str, int] = {}
 
     def pull(self, route: int, keys: Keys, *, insert: bool) -> Reply[list[NDArray[np.float32]]]:
         tables = [
-            ps_pb2.TableKeys(table=name, keys=bytes_from_array(wanted))
+            ps_pb2.TableKeys(table=name, keys=bytes_from_array(wanted), id=self._ids.get(name, 0))
             for name, wanted in keys.items()
         ]
         request = ps_pb2.PullRequest(route=route, insert=insert, tables=tables)
@@ -95,7 +100,10 @@ class GrpcTransport:
     def push(self, route: int, gradients: Gradients, *, step: int) -> Reply[None]:
         tables = [
             ps_pb2.TableGradients(
-                table=name, keys=bytes_from_array(keys), gradients=bytes_from_array(gradient)
+                table=name,
+                keys=bytes_from_array(keys),
+                gradients=bytes_from_array(gradient),
+                id=self._ids.get(name, 0),
             )
             for name, (keys, gradient) in gradients.items()
         ]
@@ -109,13 +117,19 @@ class GrpcTransport:
         request = ps_pb2.CreateTableRequest(
             spec=spec_to_message(spec), route=route_to_message(route)
         )
-        return self._start(self._stub.CreateTable, request, _table_stats)
+        return self._start(self._stub.CreateTable, request, self._attached)
+
+    def _attached(self, message: ps_pb2.TableStats) -> TableStats:
+        stats = _table_stats(message)
+        self._ids[stats.spec.name] = stats.id
+        return stats
 
     def drop_table(self, name: str) -> Reply[None]:
+        self._ids.pop(name, None)
         return self._start(self._stub.DropTable, ps_pb2.DropTableRequest(table=name), _nothing)
 
     def save(self, route: int, table: str) -> Iterator[tuple[str, Iterable[bytes]]]:
-        request = ps_pb2.SaveRequest(route=route, table=table)
+        request = ps_pb2.SaveRequest(route=route, table=table, id=self._ids.get(table, 0))
         try:
             stream = self._stub.Save(request, timeout=BULK_SECONDS)
         except ValueError as error:  # the channel is closed
@@ -127,7 +141,10 @@ class GrpcTransport:
                 pass
 
     def load(self, route: int, table: str, paths: Sequence[Path]) -> Reply[int]:
-        requests = _load_requests(route, table, paths)
+        first = ps_pb2.LoadRequest(
+            route=route, table=table, num_snapshots=len(paths), id=self._ids.get(table, 0)
+        )
+        requests = _load_requests(first, paths)
         return self._start(
             self._stub.Load, requests, lambda reply: int(reply.num_rows), seconds=BULK_SECONDS
         )
@@ -198,8 +215,10 @@ class _Pieces:
             yield data
 
 
-def _load_requests(route: int, table: str, paths: Sequence[Path]) -> Iterator[ps_pb2.LoadRequest]:
-    yield ps_pb2.LoadRequest(route=route, table=table, num_snapshots=len(paths))
+def _load_requests(
+    first: ps_pb2.LoadRequest, paths: Iterable[Path]
+) -> Iterator[ps_pb2.LoadRequest]:
+    yield first
     for path in paths:
         yield ps_pb2.LoadRequest(name=path.name)  # an empty file is a broken one, not none
         with path.open("rb") as file:
@@ -230,4 +249,5 @@ def _table_stats(message: ps_pb2.TableStats) -> TableStats:
         message.num_rows,
         message.memory_bytes,
         message.last_step,
+        message.id,
     )

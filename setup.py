@@ -55,6 +55,8 @@ class BuildExt(build_ext):
             # Said aloud, a target is a plain x86-64 and not this very CPU, and its headers are
             # Zig's own. 2.28 is the glibc that pyarrow's wheel needs.
             compiler = [sys.executable, "-m", "ziglang", "c++", "-target", "x86_64-linux-gnu.2.28"]
+            # Debian keeps a part of Python's headers there; Zig looks at it no more.
+            compiler += ["-idirafter", "/usr/include"]
             link_flags += ["-s"]  # Zig links its libc++ in, with 2 MB of debug information
         # Not Python's own flags, which are of the compiler that built it.
         compile_flags = ["-fPIC", *shlex.split(os.environ.get("CXXFLAGS", ""))]

@@ -7,8 +7,11 @@ Progress shows on a terminal only.
 import argparse
 import json
 import logging
+import signal
 import sys
 from pathlib import Path
+
+signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the imports too, which may swallow it
 
 import hetero_pipe as hp
 import paddle
@@ -28,6 +31,14 @@ def rate(text: str) -> float:
     value = float(text)
     if not value > 0:
         raise argparse.ArgumentTypeError(f"a learning rate is above 0, got {text}")
+    return value
+
+
+def seed(text: str) -> int:
+    """Reads a seed."""
+    value = int(text)
+    if not 0 <= value < 2**63:
+        raise argparse.ArgumentTypeError(f"a seed is at least 0 and below 2**63, got {text}")
     return value
 
 
@@ -59,7 +70,7 @@ def parse_arguments() -> argparse.Namespace:
     add("--epochs", metavar="N", type=int, default=3, help="default: %(default)s")
     add("--dim", metavar="N", type=int, default=16, help="of an embedding; default: %(default)s")
     add("--lr", metavar="RATE", type=rate, default=0.1, help="of tables; default: %(default)s")
-    add("--seed", metavar="N", type=int, default=0, help="default: %(default)s")
+    add("--seed", metavar="N", type=seed, default=0, help="default: %(default)s")
     add("--staleness", metavar="K", type=int, default=0, help="latest pushes a pull may miss")
     add(
         "--save",
@@ -140,6 +151,7 @@ def main() -> None:
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO, format="%(message)s", force=True)  # Paddle's aside
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         main()
     except hp.HeteroPipeError as error:

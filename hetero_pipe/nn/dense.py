@@ -10,7 +10,7 @@ import paddle.nn.functional as F  # noqa: N812  # as everybody writes it
 from numpy.typing import NDArray
 
 from hetero_pipe.data import Batch, Lookup
-from hetero_pipe.errors import ConfigError, NonFiniteError
+from hetero_pipe.errors import ConfigError, DataError, NonFiniteError
 from hetero_pipe.nn.batch import PulledRows, TensorBatch
 from hetero_pipe.nn.device import Device
 
@@ -78,8 +78,9 @@ class DenseStep:
         """Runs one step: forward, backward, check, optimizer.
 
         Raises:
-            ConfigError: The batch has no labels or labels that the loss does
-                not take, or the model or the loss returns another shape.
+            ConfigError: The batch has no labels, or the model or the loss returns
+                another shape.
+            DataError: A label is not from 0 to 1, with the default loss.
             NonFiniteError: A gradient or the loss is NaN or infinite.
 
         Whatever is raised before the optimizer's step, no parameter and no
@@ -150,7 +151,7 @@ class DenseStep:
             return
         wrong = np.flatnonzero((batch.label < 0) | (batch.label > 1))
         if len(wrong):
-            raise ConfigError(
+            raise DataError(
                 f"binary cross-entropy needs labels from 0 to 1, got {batch.label[wrong[0]]:g} in "
                 f"sample {wrong[0]} of step {step}; name another label, or pass loss="
             )

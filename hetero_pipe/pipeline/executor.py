@@ -82,8 +82,12 @@ class Executor:
         self._stopping.set()
 
     def __enter__(self) -> "Executor":
-        for thread in self._threads:
-            thread.start()
+        try:
+            for thread in self._threads:
+                thread.start()
+        except BaseException:  # Ctrl-C may come between two of them
+            self.__exit__(None, None, None)
+            raise
         return self
 
     def __exit__(
@@ -97,7 +101,8 @@ class Executor:
             self._abort(len(self._stages))
         finally:
             for thread in self._threads:
-                thread.join()
+                if thread.ident is not None:  # it was started
+                    thread.join()
 
     def _read(self) -> None:
         step = self._first_step

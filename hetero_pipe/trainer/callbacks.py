@@ -34,7 +34,11 @@ class Callback(Protocol):
     """Is told how training goes, in the thread that called `fit`."""
 
     def on_step(self, report: StepReport) -> None:
-        """Is called after each step."""
+        """Is called after each step, while later ones are under way.
+
+        So it cannot save or evaluate; what it raises ends `fit`, with the steps
+        under way.
+        """
 
     def on_epoch(self, epoch: int, evaluation: Evaluation | None) -> None:
         """Is called after each epoch, with its evaluation if there was one."""

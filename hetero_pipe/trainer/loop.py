@@ -33,6 +33,8 @@ class TrainLoop:
         position: The next batch.
         is_torn: Whether a step was applied in part, so that this is the state
             after no number of steps. It stays, until a checkpoint is loaded.
+        is_running: Whether steps are under way: nothing can be saved or
+            evaluated between them.
     """
 
     def __init__(self, plan: Plan, *, client: Client, dense: DenseStep, step: int) -> None:
@@ -42,6 +44,7 @@ class TrainLoop:
         self.step = step
         self.position = Position()
         self.is_torn = False
+        self.is_running = False
 
     def run_epoch(
         self,
@@ -68,6 +71,7 @@ class TrainLoop:
             self._plan, batches, client=self._client, dense=self._dense, first_step=self.step
         )
         first_step, num_dense = self.step, self._dense.num_steps
+        self.is_running = True
         try:
             with executor:
                 self._take_results(executor, gate, record, callbacks)
@@ -77,6 +81,8 @@ class TrainLoop:
             num_trained = self._dense.num_steps - num_dense
             self.is_torn |= num_trained != self.step - first_step
             raise
+        finally:
+            self.is_running = False
         if batches.is_exhausted:
             self.position = Position(epoch + 1)
         return batches.is_exhausted
@@ -110,6 +116,7 @@ class TrainLoop:
             except BaseException as error:
                 if stopped_by is not None:
                     if isinstance(error, KeyboardInterrupt):  # the second one: at once
+                        self.is_torn = True
                         self._client.close()
                     raise
                 stopped_by = error

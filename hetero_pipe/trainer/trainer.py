@@ -154,6 +154,7 @@ class Trainer:
             ServerError: A server failed.
             StageError: A stage failed otherwise.
         """
+        self._check_idle("fit")
         if epochs < 0:
             raise ConfigError(f"epochs must be at least 0, got epochs={epochs}")
         if max_steps is not None and max_steps < 0:
@@ -211,6 +212,7 @@ class Trainer:
             DataError: The reader's files are wrong.
             ServerError: A server failed.
         """
+        self._check_idle("evaluate")
         predictions = list(self._predictions(reader))
         all_labels = [p.labels for p in predictions if p.labels is not None]
         if not all_labels:
@@ -232,6 +234,7 @@ class Trainer:
             DataError: The reader's files are wrong.
             ServerError: A server failed.
         """
+        self._check_idle("predict")
         parts = [p.probabilities for p in self._predictions(reader)]
         return np.concatenate(parts) if parts else np.empty(0, np.float32)
 
@@ -269,6 +272,7 @@ class Trainer:
                 to, or the last step was applied in part.
             ServerError: A server failed.
         """
+        self._check_idle("save")
         if self._loop.is_torn:
             raise CheckpointError(
                 f"a checkpoint is of whole steps, got step {self._loop.step} applied in part when "
@@ -296,6 +300,7 @@ class Trainer:
                 of another model.
             ServerError: A server failed.
         """
+        self._check_idle("load")
         checkpoint = read_checkpoint(Path(path))
         self._check_tables(checkpoint)
         load_dense_state(self._model, self._optimizer, checkpoint.dense)
@@ -339,6 +344,13 @@ class Trainer:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _check_idle(self, method: str) -> None:
+        if self._loop.is_running:
+            raise ConfigError(
+                f"{method} is called when no step is under way, got it from on_step; call it from "
+                "on_epoch or after fit, which takes max_steps= and save_to="
+            )
 
     def _specs(self) -> list[TableSpec]:
         return [layer.spec(name) for name, layer in self._embeddings.items()]

@@ -286,6 +286,9 @@ def test_a_number_out_of_range_is_told(user, parquet):
     done = user.train("--lr", "0")
     assert done.returncode == 2
     assert "argument --lr: a learning rate is above 0, got 0" in done.stderr
+    done = user.train("--seed", "-1")
+    assert done.returncode == 2
+    assert "argument --seed: a seed is at least 0" in done.stderr
 
 
 # ------------------------------------------------------------------ checkpoints, Ctrl-C

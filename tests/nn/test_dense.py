@@ -213,7 +213,7 @@ def test_cross_entropy_refuses_labels_outside_0_and_1(case):
     dense, _optimizer = case.make()
     sample = case.sample()
     said = "labels from 0 to 1, got 4.5 in sample 2 of step 7; name another label, or pass loss="
-    with refused(case, hp.ConfigError, said):
+    with refused(case, hp.DataError, said):
         dense.train(7, *sample)
     dense, _ = case.make(loss=nn.functional.mse_loss)
     dense.train(7, *sample)

@@ -380,3 +380,21 @@ def test_every_wait_ends_whatever_fails(seed):
     assert [at for at, _ in seen] == list(range(step))
     assert f"stage {rows.stages[stage].name} failed at step {step}" in str(error)
     assert max(rows.missed) <= rows.gate.largest_seen
+
+
+def test_an_interrupt_while_threads_start_leaves_none(monkeypatch):
+    started = []
+    start = threading.Thread.start
+
+    def start_two(thread):
+        if len(started) == 2:
+            raise KeyboardInterrupt
+        started.append(thread)
+        start(thread)
+
+    executor = executor_of(itertools.count(), chain(lambda step, item: item, lambda s, i: i))
+    monkeypatch.setattr(threading.Thread, "start", start_two)
+    with pytest.raises(KeyboardInterrupt), executor:
+        pass
+    assert len(started) == 2
+    assert not any(thread.is_alive() for thread in started)

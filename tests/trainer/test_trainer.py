@@ -389,7 +389,7 @@ def test_regression_labels_with_cross_entropy_are_refused(tmp_path):
         write_parquet(tmp_path / "r.parquet", table.set_column(i, "label", [np.arange(64.0)]))
     )
     with training() as trainer:
-        with pytest.raises(hp.ConfigError, match="labels from 0 to 1, got 2 in sample 2 of step 0"):
+        with pytest.raises(hp.DataError, match="labels from 0 to 1, got 2 in sample 2 of step 0"):
             trainer.fit(reader)
         assert trainer.num_rows()["embedding"] > 0  # pulled, not pushed
 
@@ -729,8 +729,51 @@ def test_a_second_interrupt_gives_up_a_server_that_hangs(daemon, reader, tmp_pat
     start = time.monotonic()
     with training(trainer={"servers": [server.address]}) as trainer:
         with pytest.raises(KeyboardInterrupt):
-            trainer.fit(reader, callbacks=[Impatient()])
+            trainer.fit(reader, callbacks=[Impatient()], save_to=tmp_path / "checkpoint")
         assert time.monotonic() - start < 30
         with pytest.raises(hp.HeteroPipeError):
             trainer.save(tmp_path / "checkpoint")
         assert not (tmp_path / "checkpoint").exists()
+
+
+@pytest.mark.parametrize("method", ["save", "load", "evaluate", "predict", "fit"])
+def test_nothing_is_saved_or_evaluated_while_steps_are_under_way(method, reader, tmp_path):
+    class Meddler:
+        def on_step(self, report):
+            subject = tmp_path / "checkpoint" if method in ("save", "load") else reader
+            getattr(trainer, method)(subject)
+
+        def on_epoch(self, epoch, evaluation):
+            """Never comes."""
+
+    with training() as trainer:
+        with pytest.raises(hp.ConfigError, match=f"{method} is called when no step is under way"):
+            trainer.fit(reader, callbacks=[Meddler()])
+        assert not (tmp_path / "checkpoint").exists()
+        trainer.save(tmp_path / "checkpoint")
+
+
+def test_epochs_may_be_saved_and_evaluated_from_on_epoch(reader, tmp_path):
+    class Keeper:
+        def on_step(self, report):
+            """Nothing to do."""
+
+        def on_epoch(self, epoch, evaluation):
+            trainer.save(tmp_path / f"epoch-{epoch}")
+
+    with training() as trainer:
+        trainer.fit(reader, epochs=2, callbacks=[Keeper()])
+        trainer.load(tmp_path / "epoch-0")
+        assert trainer.fit(reader, epochs=2).num_steps == 20
+
+
+def test_a_trainer_whose_tables_another_one_dropped_stops(serve, reader):
+    servers = serve(2)
+    with training(trainer={"servers": servers}) as one:
+        one.fit(reader)
+        with training(trainer={"servers": servers, "fresh": True}) as other:
+            with pytest.raises(hp.TableNotFound, match=r"another trainer dropped it, with fresh"):
+                one.fit(reader)
+            with pytest.raises(hp.TableNotFound, match=r"another trainer dropped it, with fresh"):
+                one.evaluate(reader)
+            assert other.fit(reader).num_steps == 20

@@ -120,6 +120,7 @@ class CsvSource:
                 raw, encoding="utf-8-sig", errors="surrogateescape", newline=""
             ) as text,
         ):
+            csv.field_size_limit(2**31 - 1)  # pyarrow has none; it is the module's, for all readers
             reader = csv.reader(text, delimiter=self.delimiter)
             line = 1
             for fields in reader:

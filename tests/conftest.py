@@ -17,6 +17,10 @@ from ps_server.server import Server
 ROOT = Path(__file__).parent.parent
 
 
+# A shell without job control starts what it runs in the background deaf to Ctrl-C; tests send it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 @pytest.fixture(autouse=True)
 def _no_thread_is_left():
     before = set(threading.enumerate())

@@ -1,12 +1,15 @@
 """Finding servers: who they are, whose tables they hold, and whether they are there."""
 
 import logging
+import signal
 import socket
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from grpc import _channel as grpc_channel
 
 from hetero_pipe.client import Client
 from hetero_pipe.errors import (
@@ -310,3 +313,36 @@ def test_messages_of_spec_and_route_are_what_the_stub_takes(server):
 def test_a_timeout_that_is_no_time_is_refused(free_address, seconds):
     with pytest.raises(ConfigError, match="connect_timeout is seconds, at least 0"):
         Client([free_address], connect_timeout=seconds)
+
+
+def test_an_interrupt_while_a_call_is_started_leaves_a_client_that_closes(server, monkeypatch):
+    # grpc counts a call and then starts the thread that serves it. An interrupt in between left a
+    # call that `close` waited for; here it comes at exactly that point.
+    run_spin_thread = grpc_channel._run_channel_spin_thread
+    main = threading.main_thread()
+    reached = threading.Event()
+
+    def interrupted(state):
+        if threading.current_thread() is main:
+            raise KeyboardInterrupt
+        signal.pthread_kill(main.ident, signal.SIGINT)
+        reached.set()
+        run_spin_thread(state)
+
+    client = Client([server])
+    client.attach([SPEC])
+    monkeypatch.setattr(grpc_channel, "_run_channel_spin_thread", interrupted)
+
+    def ask():
+        while not reached.is_set():
+            client.num_rows()
+            time.sleep(0.01)
+        time.sleep(60)  # the interrupt comes at the latest here
+
+    with pytest.raises(KeyboardInterrupt):
+        ask()
+    monkeypatch.undo()
+    closing = threading.Thread(target=client.close)
+    closing.start()
+    closing.join(30)
+    assert not closing.is_alive()

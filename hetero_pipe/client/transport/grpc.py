@@ -1,7 +1,9 @@
 """gRPC: the portable way to a server, for both planes."""
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -131,7 +133,7 @@ class GrpcTransport:
     def save(self, route: int, table: str) -> Iterator[tuple[str, Iterable[bytes]]]:
         request = ps_pb2.SaveRequest(route=route, table=table, id=self._ids.get(table, 0))
         try:
-            stream = self._stub.Save(request, timeout=BULK_SECONDS)
+            stream = _uninterrupted(lambda: self._stub.Save(request, timeout=BULK_SECONDS))
         except ValueError as error:  # the channel is closed
             raise _closed(self.address) from error
         pieces = _Pieces(stream, self.address)
@@ -182,10 +184,31 @@ class GrpcTransport:
         seconds: float = CALL_SECONDS,
     ) -> Reply[Value]:
         try:
-            future = method.future(request, timeout=seconds)
+            future = _uninterrupted(lambda: method.future(request, timeout=seconds))
         except ValueError as error:  # the channel is closed
             raise _closed(self.address) from error
         return _Call(future, self.address, decode)
+
+
+def _uninterrupted(start: Callable[[], Value]) -> Value:
+    """Starts a call where no Ctrl-C can come between its parts.
+
+    An interrupt inside grpc's start of a call leaves one that nobody serves,
+    and the channel's `close` then waits for it for ever. It comes to the main
+    thread alone, so that one lets another start its calls.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return start()
+    started: Future[Value] = Future()
+
+    def run() -> None:
+        try:
+            started.set_result(start())
+        except BaseException as error:  # it is the caller's
+            started.set_exception(error)
+
+    threading.Thread(target=run, name="start-call").start()
+    return started.result()
 
 
 def _closed(address: str) -> ServerUnavailable:

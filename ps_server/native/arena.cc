@@ -5,29 +5,36 @@
 #include <algorithm>
 #include <cstdint>
 #include <new>
+#include <system_error>
 
 namespace ps_server {
+namespace {
+
+size_t RoundUp(size_t size, size_t unit) { return (size + unit - 1) / unit * unit; }
+
+}  // namespace
 
 void* Arena::Allocate(size_t bytes) {
-  bytes = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  const size_t alignment = bytes >= kPage ? kPage : kAlignment;
+  bytes = RoundUp(bytes, alignment);
   std::lock_guard<std::mutex> lock(mutex_);
-  if (bytes > num_free_) {
-    const size_t grown = chunks_.empty() ? kMinChunk : chunks_.back().size * 2;
-    const size_t size = std::max(std::min(grown, kMaxChunk), bytes);
-    chunks_.reserve(chunks_.size() + 1);
-    chunks_.push_back(MapChunk(size));
-    free_ = static_cast<char*>(chunks_.back().start);
-    num_free_ = chunks_.back().size;
-  }
-  void* const block = free_;
-  free_ += bytes;
-  num_free_ -= bytes;
-  bytes_allocated_ += bytes;
+  const auto skipped = [&] {
+    const uintptr_t start = reinterpret_cast<uintptr_t>(free_);
+    return RoundUp(start, alignment) - start;
+  };
+  if (skipped() + bytes > num_free_) AddChunk(bytes);
+  const size_t taken = skipped() + bytes;
+  char* const block = free_ + skipped();
+  free_ += taken;
+  num_free_ -= taken;
+  bytes_allocated_ += taken;
   return block;
 }
 
 Arena::~Arena() {
+  JoinFaulter();
   for (const Chunk& chunk : chunks_) munmap(chunk.start, chunk.size);
+  if (next_.start != nullptr) munmap(next_.start, next_.size);
 }
 
 size_t Arena::BytesAllocated() const {
@@ -35,19 +42,59 @@ size_t Arena::BytesAllocated() const {
   return bytes_allocated_;
 }
 
+void Arena::AddChunk(size_t bytes) {
+  const size_t grown = chunks_.empty() ? kMinChunk : chunks_.back().size * 2;
+  const size_t size = std::max(std::min(grown, kMaxChunk), bytes);
+  chunks_.reserve(chunks_.size() + 1);
+  if (next_.size >= size) {
+    chunks_.push_back(next_);
+    next_ = {nullptr, 0};
+  } else {
+    chunks_.push_back(MapChunk(size));
+  }
+  free_ = chunks_.back().start;
+  num_free_ = chunks_.back().size;
+  if (size >= kMaxChunk && next_.start == nullptr) MapNext();
+}
+
+// Maps the next chunk, and faults it in beside whoever fills the one before it. Should
+// the table get there first, both fault in what is left: nobody waits.
+void Arena::MapNext() {
+#ifdef MADV_POPULATE_WRITE
+  try {
+    JoinFaulter();
+    next_ = MapChunk(kMaxChunk);
+    faulter_ = std::thread([this, chunk = next_] {
+      for (size_t at = 0; at < chunk.size && !is_overtaken_.load(); at += kHugePage) {
+        if (madvise(chunk.start + at, kHugePage, MADV_POPULATE_WRITE) != 0) return;
+      }
+    });
+  } catch (const std::bad_alloc&) {     // no memory, or no thread: a hint like any
+  } catch (const std::system_error&) {  // other, and the table goes on without
+  }
+#endif
+}
+
+void Arena::JoinFaulter() {
+  if (!faulter_.joinable()) return;
+  is_overtaken_.store(true);
+  faulter_.join();
+  is_overtaken_.store(false);
+}
+
 Arena::Chunk Arena::MapChunk(size_t size) {
   const bool is_huge = size >= kHugePage;
-  const size_t page = is_huge ? kHugePage : 4096;
-  size = (size + page - 1) / page * page;
+  size = RoundUp(size, is_huge ? kHugePage : kPage);
   // Only an aligned chunk can be made of huge pages: map one more, cut both ends off.
   const size_t mapped = is_huge ? size + kHugePage : size;
   void* const map =
       mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (map == MAP_FAILED) throw std::bad_alloc();
-  if (!is_huge) return {map, size};
-
   char* const first = static_cast<char*>(map);
-  const size_t head = (kHugePage - reinterpret_cast<uintptr_t>(map) % kHugePage) % kHugePage;
+  if (!is_huge) return {first, size};
+
+  const size_t head =
+      RoundUp(reinterpret_cast<uintptr_t>(map), kHugePage) - reinterpret_cast<uintptr_t>(map);
   const size_t tail = kHugePage - head;
   char* const start = first + head;
   if (head > 0) munmap(first, head);

@@ -41,8 +41,7 @@ size_t Index::DirectoryBytes() const {
 
 Index::Segment Index::NewSegment(size_t num_buckets, int depth, uint64_t hash) {
   const size_t bytes = num_buckets * sizeof(Bucket);
-  Bucket* const buckets = static_cast<Bucket*>(arena_->Allocate(bytes));
-  std::memset(static_cast<void*>(buckets), 0, bytes);
+  Bucket* const buckets = static_cast<Bucket*>(arena_->Allocate(bytes));  // zero: empty
   // Segments of one limit would all split in the same few batches. A limit of
   // 0.60 to 0.88, drawn from the key that made the segment, spreads the splits:
   // the worst batch of new keys is then 2 times the median, not 3 and more.
@@ -110,7 +109,8 @@ void Index::Place(Segment* segment, uint64_t hash, uint32_t slot) {
   size_t b = hash & bucket_mask_;
   while (segment->buckets[b].size == kEntries) b = (b + 1) & bucket_mask_;
   Bucket& bucket = segment->buckets[b];
-  bucket.hash[bucket.size] = hash;
+  bucket.low[bucket.size] = static_cast<uint32_t>(hash);
+  bucket.high[bucket.size] = static_cast<uint32_t>(hash >> 32);
   bucket.slot[bucket.size] = slot;
   ++bucket.size;
   ++segment->size;
@@ -119,7 +119,7 @@ void Index::Place(Segment* segment, uint64_t hash, uint32_t slot) {
 void Index::PlaceAll(const Bucket* buckets, size_t num_buckets) {
   for (const Bucket* bucket = buckets; bucket != buckets + num_buckets; ++bucket) {
     for (uint32_t i = 0; i < bucket->size; ++i) {
-      const uint64_t hash = bucket->hash[i];
+      const uint64_t hash = bucket->hash(i);
       Place(&segments_[segment_of_[DirectoryOf(hash)]], hash, bucket->slot[i]);
     }
   }

@@ -6,11 +6,13 @@
 // segment a hash goes to its home bucket or, if that is full, to the next.
 //
 //   directory (depth 2)       home = hash & bucket_mask_
-//     00 --+--> A  depth 1     +-----------------+
-//     01 --+                   | 5 hashes        |  bucket 0, one cache line
-//     10 -----> B  depth 2     | 5 slots | size  |
-//     11 -----> C  depth 2     +-----------------+
-//                              | ...             |
+//     00 --+--> A  depth 1     +------------------+
+//     01 --+                   | 5 low halves     |  bucket 0, one cache line: the halves
+//     10 -----> B  depth 2     | size             |  of 5 hashes, and their slots
+//     11 -----> C  depth 2     | 5 high halves    |
+//                              | 5 slots          |
+//                              +------------------+
+//                              | ...              |
 //
 // Owns no memory but the directory: segments are blocks of the arena, which
 // outlives the index. Not thread-safe; its stripe's lock guards it.
@@ -31,7 +33,12 @@
 #include <cstdint>
 #include <vector>
 
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
 #include "arena.h"
+#include "prefetch.h"
 
 namespace ps_server {
 
@@ -44,19 +51,20 @@ class Index {
 
   // Starts to load the bucket that Find will read first.
   void Prefetch(uint64_t hash) const {
-    __builtin_prefetch(directory_[DirectoryOf(hash)] + (hash & bucket_mask_));
+    ps_server::Prefetch(directory_[DirectoryOf(hash)] + (hash & bucket_mask_));
   }
 
   // Returns the slot of `hash`, or kMissing.
   uint32_t Find(uint64_t hash) const {
     const Bucket* const segment = directory_[DirectoryOf(hash)];
+    const uint32_t high = static_cast<uint32_t>(hash >> 32);
     for (size_t b = hash & bucket_mask_;; b = (b + 1) & bucket_mask_) {
       const Bucket& bucket = segment[b];
-      // Without a branch per entry: a hash is unique, so at most one bit is set.
-      uint32_t found = 0;
-      for (uint32_t i = 0; i < kEntries; ++i) found |= uint32_t{bucket.hash[i] == hash} << i;
-      found &= (1u << bucket.size) - 1;
-      if (found != 0) return bucket.slot[__builtin_ctz(found)];
+      uint32_t found = bucket.MatchLow(static_cast<uint32_t>(hash)) & ((1u << bucket.size) - 1);
+      for (; found != 0; found &= found - 1) {  // nearly always once
+        const int i = __builtin_ctz(found);
+        if (bucket.high[i] == high) return bucket.slot[i];
+      }
       if (bucket.size < kEntries) return kMissing;
     }
   }
@@ -75,7 +83,7 @@ class Index {
   void ForEach(size_t segment, Visit&& visit) const {
     const Bucket* const buckets = segments_[segment].buckets;
     for (size_t b = 0; b <= bucket_mask_; ++b) {
-      for (uint32_t i = 0; i < buckets[b].size; ++i) visit(buckets[b].hash[i], buckets[b].slot[i]);
+      for (uint32_t i = 0; i < buckets[b].size; ++i) visit(buckets[b].hash(i), buckets[b].slot[i]);
     }
   }
 
@@ -90,9 +98,30 @@ class Index {
   static constexpr int kMaxDepth = 20;
 
   struct alignas(64) Bucket {
-    uint64_t hash[kEntries];
-    uint32_t slot[kEntries];
+    uint32_t low[kEntries];
     uint32_t size;
+    uint32_t high[kEntries];
+    uint32_t slot[kEntries];
+
+    uint64_t hash(uint32_t i) const { return uint64_t{high[i]} << 32 | low[i]; }
+
+    // Returns the entries, as bits, whose low half is `wanted`, and maybe some of those
+    // that are not there. Without a branch an entry: which one it is cannot be predicted.
+    uint32_t MatchLow(uint32_t wanted) const {
+#ifdef __SSE2__
+      const __m128i all = _mm_set1_epi32(static_cast<int>(wanted));
+      const auto match = [&](const uint32_t* four) {
+        const __m128i lanes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(four));
+        return static_cast<uint32_t>(
+            _mm_movemask_ps(_mm_castsi128_ps(_mm_cmpeq_epi32(lanes, all))));
+      };
+      return match(low) | (match(low + 1) & 8) << 1;
+#else
+      uint32_t found = 0;
+      for (uint32_t i = 0; i < kEntries; ++i) found |= uint32_t{low[i] == wanted} << i;
+      return found;
+#endif
+    }
   };
   static_assert(sizeof(Bucket) == 64);
 

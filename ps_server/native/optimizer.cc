@@ -7,32 +7,48 @@
 namespace ps_server {
 namespace {
 
-// The loops below are separate functions with __restrict because g++ does not
-// vectorise them where a row and its gradient might overlap (2.4 times slower).
+// g++ vectorises the loop over a row (2.4 times as fast) only if it knows that row
+// and gradient do not overlap. __restrict says so of a function's arguments, and
+// until the function is inlined.
+#define PS_SERVER_NOT_INLINED __attribute__((noinline))
 
-void SgdRow(float* __restrict w, const float* __restrict g, size_t dim, float learning_rate) {
-  for (size_t i = 0; i < dim; ++i) w[i] -= learning_rate * g[i];
+// Calls rule(i) for each weight of a row: by blocks, since a loop of known length
+// needs no tests of its own, and then one by one.
+template <typename Rule>
+inline void ForEachWeight(size_t dim, const Rule& rule) {
+  constexpr size_t kBlock = 16;
+  size_t first = 0;
+  for (; first + kBlock <= dim; first += kBlock) {
+    for (size_t i = first; i < first + kBlock; ++i) rule(i);
+  }
+  for (size_t i = first; i < dim; ++i) rule(i);
 }
 
-void AdagradRow(float* __restrict w, float* __restrict a, const float* __restrict g, size_t dim,
-                float learning_rate, float epsilon) {
-  for (size_t i = 0; i < dim; ++i) {
+PS_SERVER_NOT_INLINED void SgdRow(float* __restrict w, const float* __restrict g, size_t dim,
+                                  float learning_rate) {
+  ForEachWeight(dim, [=](size_t i) { w[i] -= learning_rate * g[i]; });
+}
+
+PS_SERVER_NOT_INLINED void AdagradRow(float* __restrict w, float* __restrict a,
+                                      const float* __restrict g, size_t dim, float learning_rate,
+                                      float epsilon) {
+  ForEachWeight(dim, [=](size_t i) {
     const float accumulated = a[i] + g[i] * g[i];
     a[i] = accumulated;
     w[i] -= learning_rate * g[i] / (std::sqrt(accumulated) + epsilon);
-  }
+  });
 }
 
-void AdamRow(float* __restrict w, float* __restrict m, float* __restrict v,
-             const float* __restrict g, size_t dim, float learning_rate, float beta1, float beta2,
-             float epsilon) {
-  for (size_t i = 0; i < dim; ++i) {
+PS_SERVER_NOT_INLINED void AdamRow(float* __restrict w, float* __restrict m, float* __restrict v,
+                                   const float* __restrict g, size_t dim, float learning_rate,
+                                   float beta1, float beta2, float epsilon) {
+  ForEachWeight(dim, [=](size_t i) {
     const float mean = beta1 * m[i] + (1 - beta1) * g[i];
     const float square = beta2 * v[i] + (1 - beta2) * g[i] * g[i];
     m[i] = mean;
     v[i] = square;
     w[i] -= learning_rate * (mean / (std::sqrt(square) + epsilon));
-  }
+  });
 }
 
 // x^n by squaring, in double and without libm, so that its bits are the same everywhere.
@@ -93,22 +109,17 @@ Optimizer::Update Optimizer::At(uint64_t step) const {
   return update;
 }
 
-void Optimizer::Update::Apply(float* const* rows, const float* const* gradients, size_t n,
-                              size_t dim) const {
+void Optimizer::Update::Apply(float* row, const float* gradient, size_t dim) const {
   switch (optimizer_->kind_) {
     case Kind::kSgd:
-      for (size_t i = 0; i < n; ++i) SgdRow(rows[i], gradients[i], dim, learning_rate_);
+      SgdRow(row, gradient, dim, learning_rate_);
       break;
     case Kind::kAdagrad:
-      for (size_t i = 0; i < n; ++i) {
-        AdagradRow(rows[i], rows[i] + dim, gradients[i], dim, learning_rate_, epsilon_);
-      }
+      AdagradRow(row, row + dim, gradient, dim, learning_rate_, epsilon_);
       break;
     case Kind::kAdam:
-      for (size_t i = 0; i < n; ++i) {
-        AdamRow(rows[i], rows[i] + dim, rows[i] + 2 * dim, gradients[i], dim, learning_rate_,
-                optimizer_->beta1_, optimizer_->beta2_, epsilon_);
-      }
+      AdamRow(row, row + dim, row + 2 * dim, gradient, dim, learning_rate_, optimizer_->beta1_,
+              optimizer_->beta2_, epsilon_);
       break;
   }
 }

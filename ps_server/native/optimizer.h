@@ -38,9 +38,8 @@ class Optimizer {
   // The optimizer at one update of the table: Adam's bias correction is known.
   class Update {
    public:
-    // Applies gradients[i] [dim] to rows[i] for all i below n. REQUIRES: no row
-    // appears twice, and no gradient overlaps a row.
-    void Apply(float* const* rows, const float* const* gradients, size_t n, size_t dim) const;
+    // Applies `gradient` [dim] to `row`. REQUIRES: they do not overlap.
+    void Apply(float* row, const float* gradient, size_t dim) const;
 
    private:
     friend class Optimizer;

@@ -19,6 +19,12 @@ struct RowMeta {
   uint32_t step;  // the largest step of a push that touched the row, 0 before the first
 };
 
+// Where a row is: weights [dim], its state behind them, and its meta.
+struct RowRef {
+  float* weights;
+  RowMeta* meta;
+};
+
 class RowLayout {
  public:
   RowLayout(size_t dim, size_t state_per_weight) : dim_(dim), num_state_(dim * state_per_weight) {}

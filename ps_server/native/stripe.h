@@ -1,11 +1,11 @@
 // The part of a table under one lock: an index, and the rows that it names.
 //
-// Owns the index and the lists of slabs, and a share of the arena of their blocks.
+// Owns the index and the list of rows, and a share of the arena of their blocks.
 // Thread-safe: each batch call takes the stripe's lock once and holds it for its
 // whole part of the batch. No method takes another lock but the arena's.
 //
 // Invariants:
-//   1. Slots 0 .. num_rows - 1 are in use, each named by one entry of the index.
+//   1. Each row of the list is named by one entry of the index.
 //   2. A row, once there, never moves and never leaves, until Clear.
 //   3. A call that throws (out of memory) has changed whole rows, those of the
 //      first groups of its items, and may have made some more.
@@ -26,7 +26,7 @@
 #include "optimizer.h"
 #include "partition.h"
 #include "row.h"
-#include "slab_list.h"
+#include "row_list.h"
 
 namespace ps_server {
 
@@ -84,15 +84,19 @@ class Stripe {
   void Clear(std::shared_ptr<Arena> arena);
 
  private:
-  // Items that go through each phase (look up, load, copy) together: enough to
-  // hide the memory's latency, few enough to stay in the L1 cache.
-  static constexpr size_t kGroup = 16;
+  // The index is loaded, and a row looked up and loaded, this many items before
+  // the row is used: enough to hide the memory's latency, few enough for what is
+  // on its way to stay in the L1 cache.
+  static constexpr size_t kIndexAhead = 32;
+  static constexpr size_t kRowAhead = 16;
 
-  // Looks up a group and starts to load its rows, and the index for the group
-  // after it. Missing keys get kMissing or, with `insert`, a new row.
-  void Locate(Items items, size_t first, bool insert, uint32_t* slots);  // REQUIRES: the lock
+  // Calls load(item, row) and, kRowAhead items later, use(item, row) for the row of
+  // each item, in order. Of a missing key, a new row; without `insert`, a row of
+  // null pointers. REQUIRES: the lock.
+  template <typename Load, typename Use>
+  void ForEachRow(Items items, bool insert, const Load& load, const Use& use);
 
-  uint32_t Insert(uint64_t hash);  // REQUIRES: the lock; the hash is missing
+  RowRef Insert(uint64_t hash);  // REQUIRES: the lock; the hash is missing
 
   const RowRules* const rules_;
   const int directory_top_;
@@ -100,8 +104,7 @@ class Stripe {
   mutable std::mutex mutex_;
   std::shared_ptr<Arena> arena_;  // guarded by mutex_
   Index index_;                   // guarded by mutex_
-  SlabList rows_;                 // guarded by mutex_
-  SlabList metas_;                // guarded by mutex_
+  RowList rows_;                  // guarded by mutex_
   uint32_t num_rows_ = 0;         // guarded by mutex_
   uint64_t generation_ = 0;       // guarded by mutex_; counts Clear
 };

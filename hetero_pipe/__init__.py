@@ -24,6 +24,7 @@ _MODULE_OF = {
     "HeteroPipeError": "hetero_pipe.errors",
     "NonFiniteError": "hetero_pipe.errors",
     "Normal": "ps_server.spec",
+    "Optimum": "hetero_pipe.data",
     "Plan": "hetero_pipe.plan",
     "PlanError": "hetero_pipe.errors",
     "Reader": "hetero_pipe.data",
@@ -33,12 +34,14 @@ _MODULE_OF = {
     "ServerUnavailable": "hetero_pipe.errors",
     "SpecMismatch": "hetero_pipe.errors",
     "StageError": "hetero_pipe.errors",
+    "SyntheticReader": "hetero_pipe.data",
     "TableNotFound": "hetero_pipe.errors",
     "Trainer": "hetero_pipe.trainer",
     "Uniform": "ps_server.spec",
     "default_plan": "hetero_pipe.trainer",
     "read_csv": "hetero_pipe.data",
     "read_parquet": "hetero_pipe.data",
+    "synthetic_criteo": "hetero_pipe.data",
 }
 
 __all__ = sorted(_MODULE_OF)  # noqa: PLE0605  # a list, which ruff cannot see

@@ -17,19 +17,23 @@ from hetero_pipe.data.columns import Columns
 from hetero_pipe.data.formats import CsvSource, ParquetSource
 from hetero_pipe.data.lookup import Lookup, occurrences
 from hetero_pipe.data.reader import Reader, TableReader
+from hetero_pipe.data.synthetic import Optimum, SyntheticReader, synthetic_criteo
 from hetero_pipe.errors import ConfigError
 
 __all__ = [
     "Bags",
     "Batch",
     "Lookup",
+    "Optimum",
     "Reader",
+    "SyntheticReader",
     "TableReader",
     "aligned",
     "aligned_empty",
     "occurrences",
     "read_csv",
     "read_parquet",
+    "synthetic_criteo",
 ]
 
 Paths = str | PathLike[str] | Sequence[str | PathLike[str]]

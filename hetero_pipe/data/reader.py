@@ -7,7 +7,8 @@ from typing import Protocol
 
 import numpy as np
 
-from hetero_pipe.data.batch import Batch
+from hetero_pipe.data.array import aligned_empty
+from hetero_pipe.data.batch import Batch, Floats, Rows
 from hetero_pipe.data.columns import Chunk, Columns
 from hetero_pipe.data.split import HASH_RANGE, row_hashes
 from hetero_pipe.errors import ConfigError
@@ -65,6 +66,7 @@ class TableReader:
         seed: The order of an epoch is a function of (seed, epoch).
         first_hash: The lowest hash of a row that is read; see `split`.
         last_hash: The highest.
+        log_dense: Whether a dense value x becomes sign(x) log(1 + |x|).
     """
 
     source: Source
@@ -74,6 +76,7 @@ class TableReader:
     seed: int = 0
     first_hash: int = 0
     last_hash: int = HASH_RANGE - 1
+    log_dense: bool = False
 
     def __post_init__(self) -> None:
         if self.batch_size < 1:
@@ -151,17 +154,26 @@ class TableReader:
         train = replace(self, first_hash=cut)
         return train, replace(self, last_hash=cut - 1).in_order()
 
+    def kept(self, part: Batch) -> Rows | None:
+        """Returns the rows of `part` that are on this reader's side, or None for all of them.
+
+        Args:
+            part: As the files have it, `log_dense` not yet applied.
+        """
+        if self.first_hash == 0 and self.last_hash == HASH_RANGE - 1:
+            return None
+        hashes = row_hashes(part)
+        is_ours = (hashes >= np.uint64(self.first_hash)) & (hashes <= np.uint64(self.last_hash))
+        return np.flatnonzero(is_ours)
+
     def _parts(self) -> Iterator[Batch]:
-        is_split = self.first_hash > 0 or self.last_hash < HASH_RANGE - 1
         for chunk in self.source.chunks():
             part = self.columns.to_batch(chunk)
-            if is_split:
-                hashes = row_hashes(part)
-                is_ours = (hashes >= np.uint64(self.first_hash)) & (
-                    hashes <= np.uint64(self.last_hash)
-                )
-                part = part.take(np.flatnonzero(is_ours))
-            yield part
+            rows = self.kept(part)
+            if rows is not None:
+                part = part.take(rows)
+            # After the split: a row's side must not hang on how a machine rounds logarithms.
+            yield replace(part, dense=_signed_log(part.dense)) if self.log_dense else part
 
     def _shuffled(self, parts: Iterable[Batch], epoch: int) -> Iterator[Batch]:
         rng = np.random.default_rng([self.seed, epoch])
@@ -175,6 +187,14 @@ class TableReader:
                 yield window.take(order[start:stop])
                 num_begun = (num_begun + stop - start) % self.batch_size
                 start = stop
+
+
+def _signed_log(values: Floats) -> Floats:
+    """Returns sign(x) log(1 + |x|) of each value."""
+    logs: Floats = aligned_empty(values.shape, np.float32)
+    np.log1p(np.abs(values, out=logs), out=logs)
+    np.copysign(logs, values, out=logs)
+    return logs
 
 
 def _cut(parts: Iterable[Batch], size: int) -> Iterator[Batch]:

@@ -39,6 +39,7 @@ _MODULE_OF = {
     "Trainer": "hetero_pipe.trainer",
     "Uniform": "ps_server.spec",
     "default_plan": "hetero_pipe.trainer",
+    "read_criteo": "hetero_pipe.data",
     "read_csv": "hetero_pipe.data",
     "read_parquet": "hetero_pipe.data",
     "synthetic_criteo": "hetero_pipe.data",

@@ -7,6 +7,7 @@ slot's name and the value's text, so CSV and Parquet files of one table give equ
 batches, bit by bit.
 """
 
+import glob
 from collections.abc import Sequence
 from os import PathLike, fspath
 from pathlib import Path
@@ -14,7 +15,8 @@ from pathlib import Path
 from hetero_pipe.data.array import aligned, aligned_empty
 from hetero_pipe.data.batch import Bags, Batch
 from hetero_pipe.data.columns import Columns
-from hetero_pipe.data.formats import CsvSource, ParquetSource
+from hetero_pipe.data.criteo import CRITEO_DENSE, CRITEO_SLOTS
+from hetero_pipe.data.formats import BadLines, CsvSource, ParquetSource
 from hetero_pipe.data.lookup import Lookup, occurrences
 from hetero_pipe.data.reader import Reader, TableReader
 from hetero_pipe.data.synthetic import Optimum, SyntheticReader, synthetic_criteo
@@ -31,6 +33,7 @@ __all__ = [
     "aligned",
     "aligned_empty",
     "occurrences",
+    "read_criteo",
     "read_csv",
     "read_parquet",
     "synthetic_criteo",
@@ -50,6 +53,9 @@ def read_csv(
     seed: int = 0,
     multi_hot_separator: str | None = None,
     delimiter: str = ",",
+    log_dense: bool = False,
+    bad_lines: str | PathLike[str] | None = None,
+    max_bad_lines: int = 100,
 ) -> TableReader:
     """Returns a reader of CSV files with a header line, in UTF-8.
 
@@ -60,8 +66,9 @@ def read_csv(
     value is 0, a missing label an error.
 
     Args:
-        paths: A file or several, read in this order. A name that ends in .gz,
-            .bz2, .lz4 or .zst is unpacked on the way.
+        paths: A file or several, read in this order. A pattern such as
+            `day_*.csv.gz` stands for the files that match, sorted by name. What
+            ends in .gz, .bz2, .lz4 or .zst is unpacked on the way.
         slots: Categorical columns.
         dense: Numeric columns.
         label: The column to learn, or None for prediction.
@@ -72,9 +79,15 @@ def read_csv(
         multi_hot_separator: What stands between the values of one field, in
             every slot; empty values are dropped. None: a field is one value.
         delimiter: The character between two fields.
+        log_dense: Whether a dense value x becomes sign(x) log(1 + |x|).
+        bad_lines: A file, which is replaced, that takes the lines which cannot be
+            read, each with its file, line and reason. They are left out, in every
+            epoch, and are in it once. None: the first is an error.
+        max_bad_lines: How many are let pass; one more is an error.
 
     Raises:
-        ConfigError: An argument is out of range; a file or a column is missing.
+        ConfigError: An argument is out of range; a file or a column is missing;
+            `bad_lines` cannot be written.
         DataError: A file is empty, or none has a row. What stands in the lines
             is seen while iterating, and named by file and line.
     """
@@ -84,8 +97,63 @@ def read_csv(
             f"got delimiter={delimiter!r} and multi_hot_separator={multi_hot_separator!r}"
         )
     columns = _columns(slots, dense, label, multi_hot_separator)
-    source = CsvSource(_files(paths), columns, delimiter)
-    reader = TableReader(source, columns, batch_size, shuffle, seed)
+    files = _files(paths)
+    side_file = _side_file(bad_lines, max_bad_lines, files)
+    source = CsvSource(files, columns, delimiter, bad_lines=side_file)
+    reader = TableReader(source, columns, batch_size, shuffle, seed, log_dense=log_dense)
+    source.check()
+    return reader
+
+
+def read_criteo(
+    paths: Paths,
+    *,
+    slots: Sequence[str] = CRITEO_SLOTS,
+    dense: Sequence[str] = CRITEO_DENSE,
+    label: str | None = "label",
+    batch_size: int = 4096,
+    shuffle: int = 0,
+    seed: int = 0,
+    log_dense: bool = True,
+    bad_lines: str | PathLike[str] | None = None,
+    max_bad_lines: int = 100,
+) -> TableReader:
+    """Returns a reader of Criteo's click logs as they are distributed.
+
+    A line is `label`, the integers I1..I13 and the categories C1..C26, separated
+    by tabs, without header and quotes; or, as in a test set, the same without
+    the label, which takes `label=None`. A category is text as it stands, empty
+    or not. An integer that is missing is 0.
+
+    Args:
+        paths: As in `read_csv`.
+        slots: Which of C1..C26, or of I1..I13 to be read as text.
+        dense: Which of I1..I13.
+        label: `label`, or None for prediction, with or without labels in the files.
+        batch_size: Samples of a batch; the last of an epoch may be smaller.
+        shuffle: As in `read_csv`.
+        seed: As in `read_csv`.
+        log_dense: Whether an integer x becomes sign(x) log(1 + |x|): they have
+            heavy tails, and a few are negative.
+        bad_lines: As in `read_csv`.
+        max_bad_lines: As in `read_csv`.
+
+    Raises:
+        ConfigError: As in `read_csv`; a file has no labels and `label` is not None.
+        DataError: As in `read_csv`.
+    """
+    columns = _columns(slots, dense, label, None)
+    unlabelled = (*CRITEO_DENSE, *CRITEO_SLOTS)
+    files = _files(paths)
+    source = CsvSource(
+        files,
+        columns,
+        delimiter="\t",
+        is_quoted=False,
+        layouts=(("label", *unlabelled), unlabelled),
+        bad_lines=_side_file(bad_lines, max_bad_lines, files),
+    )
+    reader = TableReader(source, columns, batch_size, shuffle, seed, log_dense=log_dense)
     source.check()
     return reader
 
@@ -100,6 +168,7 @@ def read_parquet(
     shuffle: int = 0,
     seed: int = 0,
     multi_hot_separator: str | None = None,
+    log_dense: bool = False,
 ) -> TableReader:
     """Returns a reader of Parquet files.
 
@@ -111,7 +180,8 @@ def read_parquet(
     it. A missing dense value is 0, a missing label an error.
 
     Args:
-        paths: A file or several, read in this order.
+        paths: A file or several, read in this order. A pattern such as
+            `day_*.parquet` stands for the files that match, sorted by name.
         slots: Categorical columns.
         dense: Numeric columns.
         label: The column to learn, or None for prediction.
@@ -122,6 +192,7 @@ def read_parquet(
         multi_hot_separator: What stands between the values of one text, in
             every slot of text; empty values are dropped. None: a text is one
             value.
+        log_dense: Whether a dense value x becomes sign(x) log(1 + |x|).
 
     Raises:
         ConfigError: An argument is out of range; a file or a column is missing.
@@ -131,7 +202,7 @@ def read_parquet(
     """
     columns = _columns(slots, dense, label, multi_hot_separator)
     source = ParquetSource(_files(paths), columns)
-    reader = TableReader(source, columns, batch_size, shuffle, seed)
+    reader = TableReader(source, columns, batch_size, shuffle, seed, log_dense=log_dense)
     source.check()
     return reader
 
@@ -145,9 +216,19 @@ def _columns(
     return Columns(tuple(slots), tuple(dense), label, separator)
 
 
+def _side_file(
+    path: str | PathLike[str] | None, limit: int, files: tuple[Path, ...]
+) -> BadLines | None:
+    if path is None:
+        return None
+    if Path(path).exists() and any(file.samefile(path) for file in files):
+        raise ConfigError(f"bad_lines names a file to replace, got {path}, which is to be read")
+    return BadLines(Path(path), limit)
+
+
 def _files(paths: Paths) -> tuple[Path, ...]:
     several = [paths] if isinstance(paths, (str, PathLike)) else paths
-    files = tuple(Path(fspath(path)) for path in several)
+    files = tuple(file for path in several for file in _matches(fspath(path)))
     if not files:
         raise ConfigError("a reader needs a file, got paths=[]; name at least one")
     for file in files:
@@ -155,4 +236,15 @@ def _files(paths: Paths) -> tuple[Path, ...]:
             raise ConfigError(f"a path names a file, got the folder {file}; name the files in it")
         if not file.is_file():
             raise ConfigError(f"no file {file} (from {Path.cwd()}); check the path")
+    return files
+
+
+def _matches(path: str) -> list[Path]:
+    """Returns the files that match a pattern, or the path if it is none."""
+    if not glob.has_magic(path) or Path(path).exists():
+        return [Path(path)]
+    found = [Path(match) for match in sorted(glob.glob(path, recursive=True))]
+    files = [each for each in found if not each.is_dir()]
+    if not files:
+        raise ConfigError(f"no file matches {path} (from {Path.cwd()}); check the pattern")
     return files

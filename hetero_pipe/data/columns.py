@@ -16,7 +16,7 @@ from hetero_pipe.data.batch import Batch, Floats
 from hetero_pipe.data.hashing import can_be_slot, to_bags
 from hetero_pipe.errors import ConfigError, DataError
 
-__all__ = ["Chunk", "Columns"]
+__all__ = ["Chunk", "Columns", "Fault"]
 
 # pyarrow has no types of its own.
 Array: TypeAlias = pa.Array
@@ -35,6 +35,23 @@ class Chunk:
 
     rows: pa.RecordBatch
     where: Callable[[int], str]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What is wrong with a row.
+
+    Attributes:
+        reason: What must hold, and what was found.
+        remedy: What to do.
+    """
+
+    reason: str
+    remedy: str
+
+    def at(self, where: str) -> DataError:
+        """Returns the error that names the place."""
+        return DataError(f"{self.reason} at {where}; {self.remedy}")
 
 
 @dataclass(frozen=True)
@@ -144,6 +161,31 @@ class Columns:
             dense_names=self.dense,
         )
 
+    def wrong_rows(self, rows: pa.RecordBatch) -> NDArray[np.int64]:
+        """Returns the rows that `to_batch` refuses, ascending."""
+        is_wrong = np.zeros(rows.num_rows, np.bool_)
+        for name in self.dense:
+            is_wrong |= np.isinf(_floats(rows.column(name)))
+        if self.label is not None:
+            is_wrong |= ~np.isfinite(_floats(rows.column(self.label)))
+        return np.flatnonzero(is_wrong)
+
+    def fault(self, rows: pa.RecordBatch, row: int) -> Fault:
+        """Returns the fault of one of `wrong_rows`."""
+        for name in self.dense:
+            column = rows.column(name)
+            if np.isinf(_floats(column.slice(row, 1)))[0]:
+                return Fault(
+                    f"dense column {name!r} needs values that a float32 holds, got {column[row]}",
+                    "clip the value or leave it out",
+                )
+        column = rows.column(self.label)
+        found = column[row] if column[row].is_valid else "nothing"
+        return Fault(
+            f"label {self.label!r} needs a finite number in every row, got {found}",
+            "drop the row, or fill it in",
+        )
+
     def _dense(self, name: str, column: Array, chunk: Chunk) -> Floats:
         values = _floats(column)
         finite = np.isfinite(values)
@@ -152,10 +194,7 @@ class Columns:
         infinite = np.flatnonzero(np.isinf(values))
         if len(infinite):
             row = int(infinite[0])
-            raise DataError(
-                f"dense column {name!r} needs values that a float32 holds, "
-                f"got {column[row]} at {chunk.where(row)}; clip the value or leave it out"
-            )
+            raise self.fault(chunk.rows, row).at(chunk.where(row))
         return np.where(finite, values, np.float32(0))
 
     def _label(self, column: Array, chunk: Chunk) -> Floats:
@@ -163,11 +202,7 @@ class Columns:
         wrong = np.flatnonzero(~np.isfinite(values))
         if len(wrong):
             row = int(wrong[0])
-            found = column[row] if column[row].is_valid else "nothing"
-            raise DataError(
-                f"label {self.label!r} needs a finite number in every row, "
-                f"got {found} at {chunk.where(row)}; drop the row, or fill it in"
-            )
+            raise self.fault(chunk.rows, row).at(chunk.where(row))
         return values
 
 

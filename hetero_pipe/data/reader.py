@@ -1,12 +1,13 @@
 """Where a trainer's batches come from, and the reader of tables in files."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Protocol
 
 import numpy as np
 
+from hetero_pipe.data.ahead import ahead
 from hetero_pipe.data.array import aligned_empty
 from hetero_pipe.data.batch import Batch, Floats, Rows
 from hetero_pipe.data.columns import Chunk, Columns
@@ -14,6 +15,10 @@ from hetero_pipe.data.split import HASH_RANGE, row_hashes
 from hetero_pipe.errors import ConfigError
 
 __all__ = ["Reader", "Source", "TableReader"]
+
+
+# Chunks that are parsed while the caller hashes one.
+_NUM_AHEAD = 2
 
 
 class Reader(Protocol):
@@ -45,7 +50,7 @@ class Reader(Protocol):
 class Source(Protocol):
     """Files of one format."""
 
-    def chunks(self) -> Iterator[Chunk]:
+    def chunks(self) -> Generator[Chunk, None, None]:
         """Yields every row of every file, in order, a chunk at a time.
 
         Raises:
@@ -102,7 +107,8 @@ class TableReader:
     def batches(self, epoch: int, *, skip: int = 0) -> Iterator[Batch]:
         """Returns the batches of one epoch, after the first `skip`.
 
-        The files are read anew, on the caller's thread, as the iterator advances.
+        The files are read anew as the iterator advances: a thread of its own parses
+        them, the caller's hashes. It is gone when the iterator ends or is closed.
         The skipped batches are read too: resuming costs the time to read them.
 
         Args:
@@ -167,7 +173,7 @@ class TableReader:
         return np.flatnonzero(is_ours)
 
     def _parts(self) -> Iterator[Batch]:
-        for chunk in self.source.chunks():
+        for chunk in ahead(self.source.chunks(), _NUM_AHEAD):
             part = self.columns.to_batch(chunk)
             rows = self.kept(part)
             if rows is not None:

@@ -1,6 +1,6 @@
 """Made-up samples in the form of Criteo's click logs, whose best prediction is known."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
 from os import PathLike
 
@@ -172,7 +172,7 @@ class _Samples:
     categories: tuple[Category, ...]
     model: PlantedModel
 
-    def chunks(self) -> Iterator[Chunk]:
+    def chunks(self) -> Generator[Chunk, None, None]:
         """Yields every sample, 16,384 at a time."""
         for first in range(0, self.num_samples, _BLOCK):
             rows = self._block(first // _BLOCK).slice(0, self.num_samples - first)

@@ -4,6 +4,7 @@ import bz2
 import gzip
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import xxhash
 
@@ -55,7 +56,18 @@ def test_numbers_round_to_float32_as_doubles_do(read):
     assert batch.dense[:, 0].tobytes() == expected.tobytes()
 
 
-@pytest.mark.parametrize(("suffix", "pack"), [("gz", gzip.compress), ("bz2", bz2.compress)])
+def zstd(data):
+    return pa.Codec("zstd").compress(data, asbytes=True)
+
+
+def lz4(data):
+    return pa.Codec("lz4").compress(data, asbytes=True)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "pack"),
+    [("gz", gzip.compress), ("bz2", bz2.compress), ("zst", zstd), ("lz4", lz4)],
+)
 def test_packed_files_are_read(read, suffix, pack):
     text = HEADER + "a,1,0\nb,2,1\n"
     packed = read(pack(text.encode()), name=f"t.csv.{suffix}")
@@ -65,6 +77,15 @@ def test_packed_files_are_read(read, suffix, pack):
 def test_a_byte_order_mark_and_blank_lines_do_not_count(read):
     batch = read("\ufeff" + HEADER + "\n\na,1,0\r\n\r\nb,2,1")
     assert batch.bags["user"].keys.tolist() == keys("a", "b")
+
+
+def test_an_archive_of_several_parts_is_read_whole(read):
+    parts = gzip.compress((HEADER + "a,1,0\n").encode()) + gzip.compress(b"b,2,1\n")
+    assert read(parts, name="t.csv.gz").bags["user"].keys.tolist() == keys("a", "b")
+
+
+def test_ends_of_lines_may_be_returns_alone(read):
+    assert read("user,price,label\ra,1,0\rb,2,1").bags["user"].keys.tolist() == keys("a", "b")
 
 
 def test_another_delimiter(read):
@@ -113,6 +134,7 @@ FAULTS = [
         id="infinite",
     ),
     pytest.param("a,1e39,1\n", r"that a float32 holds, got 1e\+39 at .*, line 2; clip", id="huge"),
+    pytest.param(b"a\0,1,1\n", "a line has no null character, got one at .*, line 2", id="null"),
     pytest.param(
         b"\xff,1,1\n", r"slot 'user' needs text in UTF-8, got b'.xff' at .*, line 2", id="bytes"
     ),
@@ -132,6 +154,14 @@ def test_the_line_is_counted_through_blank_lines_quotes_and_blocks(read, line, m
     before = '\n"two\nlines",1,1\n\n' + MANY  # lines 2 to 5, then 200,000
     with pytest.raises(DataError, match=message.replace("line 2", "line 200006")):
         read(HEADER.encode() + before.encode() + line + b"z,1,1\n")
+
+
+def test_a_quote_that_nobody_closes_is_a_fault(read):
+    # pyarrow takes the rest of the file for its field.
+    with pytest.raises(DataError, match=r"found no closing quote at .*t\.csv, line 3; close the"):
+        read(HEADER + 'a,1,0\n"b,1,0\nc,1,0\n')
+    with pytest.raises(DataError, match=r"found no closing quote at .*t\.csv, line 3; close the"):
+        read(HEADER + 'a,1,0\n"b,1,0\n' + MANY)
 
 
 def test_the_first_of_several_faults_is_named(read):

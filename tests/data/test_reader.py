@@ -89,6 +89,59 @@ def key(slot, text):
     return xxhash.xxh64_intdigest(text.encode(), xxhash.xxh64_intdigest(slot.encode(), 0))
 
 
+@pytest.fixture
+def parts(tmp_path):
+    """Three files of each format, and others."""
+    for i, name in enumerate(["b", "a", "c"]):
+        (tmp_path / name).mkdir()
+        write(table_of(10 + i, seed=i), tmp_path / name)
+        (tmp_path / name / "t.txt").write_text("not a table")
+    return tmp_path
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_pattern_stands_for_its_files_by_name(parts, kind):
+    reader = {"csv": read_csv, "parquet": read_parquet}[kind]
+    expected = rows_of(reader([parts / name / f"t.{kind}" for name in "abc"], **COLUMNS))
+    assert len(expected) == 33
+    assert rows_of(reader(parts / "*" / f"t.{kind}", **COLUMNS)) == expected
+    assert rows_of(reader(f"{parts}/[a-c]/*.{kind}", **COLUMNS)) == expected
+    assert rows_of(reader(f"{parts}/**/t.{kind}", **COLUMNS)) == expected
+    several = [f"{parts}/[ab]/*.{kind}", parts / "c" / f"t.{kind}"]
+    assert rows_of(reader(several, **COLUMNS)) == expected
+    with pytest.raises(ConfigError, match=r"no file matches .*/x\*\.csv .*; check the pattern"):
+        reader(parts / "x*.csv", **COLUMNS)
+
+
+def test_a_file_may_have_a_name_like_a_pattern(parts):
+    path = (parts / "a" / "t.csv").rename(parts / "t[1].csv")
+    assert rows_of(read_csv(path, **COLUMNS)) == rows(read_csv([str(path)], **COLUMNS))
+
+
+@pytest.mark.parametrize("compression", ["none", "snappy", "gzip", "zstd", "lz4", "brotli"])
+def test_parquet_is_read_however_it_is_packed(tmp_path, compression):
+    table = table_of(1000)
+    write(table, tmp_path)
+    pq.write_table(table, tmp_path / "packed.parquet", compression=compression)
+    found, expected = (
+        rows_of(read_parquet(tmp_path / name, **COLUMNS))
+        for name in ("packed.parquet", "t.parquet")
+    )
+    assert found == expected
+
+
+def test_dense_values_may_be_logarithms(read):
+    (raw,), (logs,) = read(batch_size=1000), read(batch_size=1000, log_dense=True)
+    expected = np.sign(raw.dense) * np.log1p(np.abs(raw.dense).astype(np.float64))
+    np.testing.assert_allclose(logs.dense, expected, rtol=1e-6)
+    # A row is on the same side of a split either way.
+    sides = [
+        [batch.bags["user"].keys.tobytes() for batch in read(log_dense=log).split(0.3)[1]]
+        for log in (False, True)
+    ]
+    assert sides[0] == sides[1]
+
+
 def test_batches_are_what_the_table_says(read):
     table = table_of(1000)
     expected = [

@@ -166,17 +166,17 @@ def test_signal_sets_how_good_the_best_prediction_is():
 
 
 def test_a_linear_model_finds_much_of_what_is_planted_and_not_more():
-    reader = synthetic_criteo(num_samples=60_000, scale=1e-9, batch_size=60_000)
+    reader = synthetic_criteo(num_samples=30_000, scale=1e-9, batch_size=30_000)
     (batch,) = reader.batches(0)
     columns = [batch.dense, batch.dense == 0]
     for bags in batch.bags.values():
         columns += [bags.keys[:, None] == np.unique(bags.keys)[None, :]]
-    x, train, held = np.concatenate(columns, axis=1), slice(0, 40_000), slice(40_000, None)
-    model = LogisticRegression(max_iter=300, C=0.1).fit(x[train], batch.label[train])
+    x, train, held = np.concatenate(columns, axis=1), slice(0, 20_000), slice(20_000, None)
+    model = LogisticRegression(max_iter=100, C=0.1).fit(x[train], batch.label[train])
     (probabilities,) = reader.probabilities()
     best = auc(batch.label[held], probabilities[held])
     found = auc(batch.label[held], model.decision_function(x[held]))
-    assert best - 0.06 < found < best
+    assert best - 0.08 < found < best
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,11 @@
-"""CSV files as a stream of record batches.
+"""Text files of separated fields as a stream of record batches.
 
-pyarrow parses. When it refuses a file, Python's csv module reads that file
-again, slowly, to find the line at fault: pyarrow counts neither blank lines nor
-those of the blocks before.
+pyarrow parses, a block at a time, and says what is well formed. A block that it
+refuses is halved until the lines at fault stand alone; Python's csv module
+explains them.
 """
 
-import csv
-import io
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,33 +13,42 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.csv
 
-from hetero_pipe.data.columns import Chunk, Columns
-from hetero_pipe.errors import DataError
-from hetero_pipe.units import MiB
+from hetero_pipe.data.columns import Chunk, Columns, Fault
+from hetero_pipe.data.formats.bad_lines import BadLines
+from hetero_pipe.data.formats.blocks import Block, is_closed, read_blocks
+from hetero_pipe.data.formats.records import Record, read_lines, read_records
+from hetero_pipe.errors import ConfigError, DataError
 
 __all__ = ["NULLS", "CsvSource"]
 
 NULLS = ("", "NA", "N/A", "NaN", "nan", "NULL", "null", "None")
 """How a missing number is spelled. In a slot all but the first are values like any other."""
 
-# Bytes. The fastest of 256 KiB, 1 MiB and 4 MiB on a file of 40 columns, 2 cores.
-_BLOCK = MiB
+Names = tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class CsvSource:
-    """CSV files with a header, in UTF-8; .gz, .bz2, .lz4 and .zst are unpacked on the way.
+    """Files of separated fields, in UTF-8; .gz, .bz2, .lz4 and .zst are unpacked on the way.
 
     Attributes:
         paths: The files, in the order they are read. Each has the columns, in
             whatever order and company.
         columns: Which of their columns are read.
         delimiter: The character between two fields.
+        is_quoted: Whether quotes guard delimiters and newlines.
+        layouts: Of files without a header line: what their columns may be,
+            told apart by number. Empty: a header line names the columns.
+        bad_lines: Takes the lines that are left out, or None: the first is an
+            error.
     """
 
     paths: tuple[Path, ...]
     columns: Columns
     delimiter: str
+    is_quoted: bool = True
+    layouts: tuple[Names, ...] = ()
+    bad_lines: BadLines | None = None
 
     def check(self) -> None:
         """Reads the first lines of every file and checks its columns.
@@ -53,129 +60,242 @@ class CsvSource:
         has_rows = False
         for path in self.paths:
             with self._translated(path):
-                records = self._records(path)
-                _, header = next(records, (0, None))
-                if header is None:
-                    raise DataError(f"a CSV file has a header line, found none in {path}")
-                self.columns.check_names(header, path)
-                has_rows = has_rows or next(records, None) is not None
+                names, blocks = self._begun(path)
+                if self.layouts and self.columns.label not in (None, *names):
+                    raise ConfigError(
+                        f"no label {self.columns.label!r} in {path}, whose lines have "
+                        f"{len(names)} fields; read it with label=None, for prediction"
+                    )
+                self.columns.check_names(names, path)
+                rows = (record for block in blocks for record in self._records(block))
+                has_rows = has_rows or next(rows, None) is not None
         if not has_rows:
             raise DataError(f"a reader needs rows, found none in {', '.join(map(str, self.paths))}")
 
-    def chunks(self) -> Iterator[Chunk]:
+    def chunks(self) -> Generator[Chunk, None, None]:
         """Yields every row of every file, in order, about 1 MiB of text at a time.
 
         Raises:
-            DataError: A line is malformed or a file broken.
+            DataError: A line is malformed, or one more than may be, or a file
+                is broken.
         """
         for path in self.paths:
-            num_rows = 0
             with self._translated(path):
-                try:
-                    with self._opened(path) as batches:
-                        for rows in batches:
-                            yield Chunk(rows, _Place(self, path, num_rows))
-                            num_rows += rows.num_rows
-                except pa.ArrowInvalid as error:
-                    raise self._fault(path, num_rows, error) from error
+                names, blocks = self._begun(path)
+                for block in blocks:
+                    yield from self._parsed(path, names, block)
 
-    def line_of(self, path: Path, row: int) -> int:
-        """Returns the line, from 1, on which a row of the file, from 0, begins."""
-        records = self._records(path)
-        next(records)
-        return next(line for i, (line, _) in enumerate(records) if i == row)
+    def lines(self, block: Block) -> list[int]:
+        """Returns the line, from 1, on which each row of a block begins."""
+        return [record.line for record in self._records(block)]
 
-    def _opened(self, path: Path) -> pa.csv.CSVStreamingReader:
+    def _begun(self, path: Path) -> tuple[Names, Iterator[Block]]:
+        """Returns the names of a file's columns, and its blocks without the header line."""
+        blocks = read_blocks(path, delimiter=self.delimiter, is_quoted=self.is_quoted)
+        for block in blocks:
+            for record in self._records(block):
+                if self.layouts:
+                    return self._layout(path, block, record), _chain(block, blocks)
+                end = block.text.index(record.raw) + len(record.raw)
+                after = Block(block.text[end:], record.line + len(record.lines))
+                return record.fields, _chain(after, blocks)
+        if self.layouts:
+            return self.layouts[0], iter(())
+        raise DataError(f"a CSV file has a header line, found none in {path}")
+
+    def _layout(self, path: Path, block: Block, first: Record) -> Names:
+        by_number = {len(names): names for names in self.layouts}
+        if len(first.fields) in by_number:
+            return by_number[len(first.fields)]
+        if self.bad_lines is not None:
+            for record in self._records(block):
+                if len(record.fields) in by_number:
+                    return by_number[len(record.fields)]
+        raise self._misfit(first, sorted(by_number)).at(_place(path, first.line))
+
+    def _parsed(self, path: Path, names: Names, block: Block) -> Iterator[Chunk]:
+        text = block.text
+        if text[:1] in b"\r\n" and not text.strip(b"\r\n"):
+            return
+        if not block.is_open and b"\0" not in text:
+            try:
+                rows = self._parse(names, text)
+            except pa.ArrowInvalid:
+                pass
+            else:
+                # Without bad_lines, the first of such rows is an error when it is used.
+                if self.bad_lines is None or len(self.columns.wrong_rows(rows)) == 0:
+                    yield Chunk(rows, _PlaceInBlock(self, path, block))
+                    return
+        lines, skipped = read_lines(text), 0
+        while True:
+            records = self._read(lines[skipped:], block.line + skipped)
+            refused = yield from self._salvaged(path, names, list(records))
+            if refused is None:
+                return
+            # What a stray quote ran together are lines of their own.
+            skipped = refused.line + 1 - block.line
+
+    def _parse(self, names: Names, text: bytes) -> pa.RecordBatch:
         # Slots are text, whatever it looks like: "007" stays "007".
         types = dict.fromkeys(self.columns.slots, pa.string())
         types |= dict.fromkeys(self.columns.numbers, pa.float64())
-        return pa.csv.open_csv(
-            path,
-            read_options=pa.csv.ReadOptions(block_size=_BLOCK),
-            parse_options=pa.csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True),
-            convert_options=pa.csv.ConvertOptions(
+        table = pa.csv.read_csv(
+            pa.BufferReader(text),
+            pa.csv.ReadOptions(block_size=len(text) + 1, column_names=names, use_threads=False),
+            pa.csv.ParseOptions(
+                delimiter=self.delimiter,
+                quote_char='"' if self.is_quoted else False,
+                newlines_in_values=self.is_quoted,
+            ),
+            pa.csv.ConvertOptions(
                 column_types=types,
                 include_columns=self.columns.names,
                 null_values=NULLS,
                 strings_can_be_null=False,
             ),
         )
+        (rows,) = table.combine_chunks().to_batches()
+        return rows
+
+    def _salvaged(
+        self, path: Path, names: Names, records: list[Record]
+    ) -> Generator[Chunk, None, Record | None]:
+        """Yields the good ones of some records, and refuses the others in order.
+
+        Returns:
+            None at the end of the records, or the first that was refused and is
+            more than a line.
+        """
+        if not records:
+            return None
+        rows: pa.RecordBatch | None = None
+        said = "another number of lines"
+        try:
+            raw = b"".join(record.raw for record in records)
+            # Both of which pyarrow would take for text.
+            if b"\0" not in raw and is_closed(raw, self.delimiter, self.is_quoted):
+                rows = self._parse(names, raw)
+        except pa.ArrowInvalid as error:
+            said = str(error)
+        if rows is not None and rows.num_rows == len(records):
+            wrong = self.columns.wrong_rows(rows)
+            for row in wrong:
+                self._refuse(path, records[row], self.columns.fault(rows, row), records[row].lines)
+            is_wrong = set(wrong.tolist())
+            kept = [row for row in range(len(records)) if row not in is_wrong]
+            lines = [records[row].line for row in kept]
+            yield Chunk(rows.take(pa.array(kept, pa.int64())), _Place(path, lines))
+            return None
+        if len(records) > 1:
+            half = len(records) // 2
+            refused = yield from self._salvaged(path, names, records[:half])
+            if refused is None:
+                refused = yield from self._salvaged(path, names, records[half:])
+            return refused
+        (record,) = records
+        self._refuse(path, record, self._explained(names, record, said), record.lines[:1])
+        return record if len(record.lines) > 1 else None
+
+    def _refuse(self, path: Path, record: Record, fault: Fault, lines: Sequence[str]) -> None:
+        if self.bad_lines is None:
+            raise fault.at(_place(path, record.line))
+        raw = "".join(lines).encode(errors="surrogateescape")
+        self.bad_lines.add(path, record.line, fault.reason, raw)
+
+    def _explained(self, names: Names, record: Record, said: str) -> Fault:
+        """Returns why pyarrow refuses a record, or else what it said."""
+        if any("\0" in line for line in record.lines):
+            return Fault(
+                "a line has no null character, got one",
+                "see whether the file was cut short or is in UTF-16",
+            )
+        if not is_closed(record.raw, self.delimiter, self.is_quoted):
+            return Fault(
+                "a quoted field ends within 1 MiB, found no closing quote",
+                "close the quote, or double it if it belongs to the text",
+            )
+        if len(record.fields) != len(names):
+            return self._misfit(record, [len(names)])
+        for name in self.columns.numbers:
+            found = record.fields[names.index(name)]
+            if not _is_number(found):
+                is_label = name == self.columns.label
+                use = "label" if is_label else "dense column"
+                remedy = "mend it" if is_label else "mend it, or read the column as a slot"
+                return Fault(
+                    f"{use} {name!r} needs a number, got {found!r}",
+                    f"{remedy} (booleans are 1 and 0)",
+                )
+        for name in self.columns.slots:
+            text = record.fields[names.index(name)].encode(errors="surrogateescape")
+            if not _is_utf8(text):
+                return Fault(
+                    f"slot {name!r} needs text in UTF-8, got {text!r}", "convert the file to UTF-8"
+                )
+        return Fault(
+            f"a line is well formed, got what pyarrow refuses ({' '.join(said.split())})",
+            "mend or quote what stands there",
+        )
+
+    def _misfit(self, record: Record, numbers: list[int]) -> Fault:
+        must = f"as many fields as the header, {numbers[0]}"
+        if self.layouts:
+            must = f"{' or '.join(map(str, numbers))} fields"
+        quoting = f"quote fields that hold the delimiter {self.delimiter!r}, or "
+        return Fault(
+            f"a line has {must}, got {len(record.fields)}",
+            f"{quoting if self.is_quoted else ''}mend the line",
+        )
+
+    def _records(self, block: Block) -> Iterator[Record]:
+        return self._read(read_lines(block.text), block.line)
+
+    def _read(self, lines: list[str], first: int) -> Iterator[Record]:
+        return read_records(lines, first, delimiter=self.delimiter, is_quoted=self.is_quoted)
 
     @contextmanager
     def _translated(self, path: Path) -> Iterator[None]:
         try:
             yield
-        except (pa.ArrowException, OSError, csv.Error) as error:
+        except (pa.ArrowException, OSError) as error:
             raise DataError(
                 f"a CSV file must be readable text, could not read {path}: "
                 f"{str(error).rstrip('.')}; write it again, or use read_parquet if it is Parquet"
             ) from error
-
-    def _records(self, path: Path) -> Iterator[tuple[int, list[str]]]:
-        """Yields the first line, from 1, and the fields of each record that is not blank."""
-        with (
-            pa.input_stream(str(path), compression="detect") as raw,
-            # Bytes that are no UTF-8 become lone surrogates, which no text of UTF-8 has.
-            io.TextIOWrapper(
-                raw, encoding="utf-8-sig", errors="surrogateescape", newline=""
-            ) as text,
-        ):
-            csv.field_size_limit(2**31 - 1)  # pyarrow has none; it is the module's, for all readers
-            reader = csv.reader(text, delimiter=self.delimiter)
-            line = 1
-            for fields in reader:
-                if fields:
-                    yield line, fields
-                line = reader.line_num + 1
-
-    def _fault(self, path: Path, num_rows: int, error: pa.ArrowInvalid) -> DataError:
-        """Returns the first fault at or after row `num_rows`, from 0, of a file."""
-        records = self._records(path)
-        _, header = next(records)
-        numbers = [(header.index(name), name) for name in self.columns.numbers]
-        slots = [(header.index(name), name) for name in self.columns.slots]
-        for row, (line, fields) in enumerate(records):
-            if row < num_rows:
-                continue
-            where = f"{path}, line {line}"
-            if len(fields) != len(header):
-                return DataError(
-                    f"a line has as many fields as the header, {len(header)}, "
-                    f"got {len(fields)} at {where}; "
-                    f"quote fields that hold the delimiter {self.delimiter!r}, or mend the line"
-                )
-            for i, name in numbers:
-                if not _is_number(fields[i]):
-                    is_label = name == self.columns.label
-                    use = "label" if is_label else "dense column"
-                    remedy = "mend it" if is_label else "mend it, or read the column as a slot"
-                    return DataError(
-                        f"{use} {name!r} needs a number, got {fields[i]!r} at {where}; "
-                        f"{remedy} (booleans are 1 and 0)"
-                    )
-            for i, name in slots:
-                found = fields[i].encode(errors="surrogateescape")
-                if not _is_utf8(found):
-                    return DataError(
-                        f"slot {name!r} needs text in UTF-8, got {found!r} at {where}; "
-                        "convert the file to UTF-8"
-                    )
-        return DataError(
-            f"a CSV file must be well formed, could not parse {path}: "
-            f"{str(error).rstrip('.')}; mend or quote what stands there"
-        )
 
 
 @dataclass(frozen=True)
 class _Place:
     """Where the rows of a chunk stand in their file."""
 
-    source: CsvSource
     path: Path
-    first: int
+    lines: Sequence[int]
 
     def __call__(self, row: int) -> str:
-        return f"{self.path}, line {self.source.line_of(self.path, self.first + row)}"
+        return _place(self.path, self.lines[row])
+
+
+@dataclass(frozen=True)
+class _PlaceInBlock:
+    """The same for a whole block, whose lines are counted on demand."""
+
+    source: CsvSource
+    path: Path
+    block: Block
+
+    def __call__(self, row: int) -> str:
+        return _place(self.path, self.source.lines(self.block)[row])
+
+
+def _place(path: Path, line: int) -> str:
+    return f"{path}, line {line}"
+
+
+def _chain(first: Block, others: Iterator[Block]) -> Iterator[Block]:
+    if first.text:
+        yield first
+    yield from others
 
 
 def _is_number(text: str) -> bool:

@@ -1,6 +1,6 @@
 """Parquet files as a stream of record batches."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,7 +46,7 @@ class ParquetSource:
         if num_rows == 0:
             raise DataError(f"a reader needs rows, found none in {', '.join(map(str, self.paths))}")
 
-    def chunks(self) -> Iterator[Chunk]:
+    def chunks(self) -> Generator[Chunk, None, None]:
         """Yields every row of every file, in order, up to 16,384 at a time.
 
         Raises:

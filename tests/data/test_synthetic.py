@@ -171,8 +171,12 @@ def test_a_linear_model_finds_much_of_what_is_planted_and_not_more():
     columns = [batch.dense, batch.dense == 0]
     for bags in batch.bags.values():
         columns += [bags.keys[:, None] == np.unique(bags.keys)[None, :]]
-    x, train, held = np.concatenate(columns, axis=1), slice(0, 20_000), slice(20_000, None)
-    model = LogisticRegression(max_iter=100, C=0.1).fit(x[train], batch.label[train])
+    x, train, held = (
+        np.concatenate(columns, axis=1, dtype=np.float64),
+        slice(0, 20_000),
+        slice(20_000, None),
+    )
+    model = LogisticRegression(solver="newton-cholesky", C=0.1).fit(x[train], batch.label[train])
     (probabilities,) = reader.probabilities()
     best = auc(batch.label[held], probabilities[held])
     found = auc(batch.label[held], model.decision_function(x[held]))

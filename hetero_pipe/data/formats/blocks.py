@@ -104,9 +104,12 @@ def _end_of_line(text: bytes) -> int:
 
 
 def _num_lines(text: bytes) -> int:
-    num_newlines, num_returns = text.count(b"\n"), text.count(b"\r")
+    # A third of the time of bytes.count, which is a tenth of parsing.
+    num_newlines = int(np.count_nonzero(np.frombuffer(text, np.uint8) == _NEWLINE))
+    if text.find(b"\r") < 0:
+        return num_newlines
     # "\r\n" is one end of a line.
-    return num_newlines + num_returns - (text.count(b"\r\n") if num_returns else 0)
+    return num_newlines + text.count(b"\r") - text.count(b"\r\n")
 
 
 def _end_of_records(text: bytes, delimiter: str, is_quoted: bool) -> int:

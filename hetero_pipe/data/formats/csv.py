@@ -1,22 +1,24 @@
 """Text files of separated fields as a stream of record batches.
 
 pyarrow parses, a block at a time, and says what is well formed. A block that it
-refuses is halved until the lines at fault stand alone; Python's csv module
-explains them.
+refuses is cut until the lines at fault stand alone; Python's csv module explains
+them.
 """
 
+import re
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 
 from hetero_pipe.data.columns import Chunk, Columns, Fault
 from hetero_pipe.data.formats.bad_lines import BadLines
 from hetero_pipe.data.formats.blocks import Block, is_closed, read_blocks
-from hetero_pipe.data.formats.records import Record, read_lines, read_records
+from hetero_pipe.data.formats.records import Record, fields_of, read_records
 from hetero_pipe.errors import ConfigError, DataError
 
 __all__ = ["NULLS", "CsvSource"]
@@ -98,19 +100,18 @@ class CsvSource:
                     return self._layout(path, block, record), _chain(block, blocks)
                 end = block.text.index(record.raw) + len(record.raw)
                 after = Block(block.text[end:], record.line + len(record.lines))
-                return record.fields, _chain(after, blocks)
+                return tuple(self._fields(record)), _chain(after, blocks)
         if self.layouts:
             return self.layouts[0], iter(())
         raise DataError(f"a CSV file has a header line, found none in {path}")
 
     def _layout(self, path: Path, block: Block, first: Record) -> Names:
         by_number = {len(names): names for names in self.layouts}
-        if len(first.fields) in by_number:
-            return by_number[len(first.fields)]
-        if self.bad_lines is not None:
-            for record in self._records(block):
-                if len(record.fields) in by_number:
-                    return by_number[len(record.fields)]
+        records = [first] if self.bad_lines is None else self._records(block)
+        for record in records:
+            names = by_number.get(len(self._fields(record)))
+            if names is not None:
+                return names
         raise self._misfit(first, sorted(by_number)).at(_place(path, first.line))
 
     def _parsed(self, path: Path, names: Names, block: Block) -> Iterator[Chunk]:
@@ -127,7 +128,7 @@ class CsvSource:
                 if self.bad_lines is None or len(self.columns.wrong_rows(rows)) == 0:
                     yield Chunk(rows, _PlaceInBlock(self, path, block))
                     return
-        lines, skipped = read_lines(text), 0
+        lines, skipped = text.splitlines(keepends=True), 0
         while True:
             records = self._read(lines[skipped:], block.line + skipped)
             refused = yield from self._salvaged(path, names, list(records))
@@ -167,45 +168,50 @@ class CsvSource:
             None at the end of the records, or the first that was refused and is
             more than a line.
         """
-        if not records:
-            return None
-        rows: pa.RecordBatch | None = None
-        said = "another number of lines"
-        try:
-            raw = b"".join(record.raw for record in records)
-            # Both of which pyarrow would take for text.
-            if b"\0" not in raw and is_closed(raw, self.delimiter, self.is_quoted):
-                rows = self._parse(names, raw)
-        except pa.ArrowInvalid as error:
-            said = str(error)
-        if rows is not None and rows.num_rows == len(records):
-            wrong = self.columns.wrong_rows(rows)
-            for row in wrong:
-                self._refuse(path, records[row], self.columns.fault(rows, row), records[row].lines)
-            is_wrong = set(wrong.tolist())
-            kept = [row for row in range(len(records)) if row not in is_wrong]
-            lines = [records[row].line for row in kept]
-            yield Chunk(rows.take(pa.array(kept, pa.int64())), _Place(path, lines))
-            return None
-        if len(records) > 1:
-            half = len(records) // 2
-            refused = yield from self._salvaged(path, names, records[:half])
-            if refused is None:
-                refused = yield from self._salvaged(path, names, records[half:])
-            return refused
-        (record,) = records
-        self._refuse(path, record, self._explained(names, record, said), record.lines[:1])
-        return record if len(record.lines) > 1 else None
+        pending = [records]
+        while pending:
+            part = pending.pop()
+            rows, said = self._tried(names, part)
+            if rows is not None:
+                yield self._kept(path, part, rows)
+            elif len(part) > 1:
+                pending += reversed([piece for piece in _cut(part, said) if piece])
+            else:
+                (record,) = part
+                self._refuse(path, record, self._explained(names, record, said), record.lines[0])
+                if len(record.lines) > 1:
+                    return record
+        return None
 
-    def _refuse(self, path: Path, record: Record, fault: Fault, lines: Sequence[str]) -> None:
+    def _tried(self, names: Names, records: list[Record]) -> tuple[pa.RecordBatch | None, str]:
+        """Returns the rows of some records, or None and what pyarrow said."""
+        raw = b"".join(record.raw for record in records)
+        # Both of which pyarrow would take for text.
+        if b"\0" in raw or not is_closed(raw, self.delimiter, self.is_quoted):
+            return None, ""
+        try:
+            rows = self._parse(names, raw)
+        except pa.ArrowInvalid as error:
+            return None, str(error)
+        return (rows, "") if rows.num_rows == len(records) else (None, "another number of lines")
+
+    def _kept(self, path: Path, records: list[Record], rows: pa.RecordBatch) -> Chunk:
+        """Returns the rows that can be used, and refuses the others."""
+        wrong = self.columns.wrong_rows(rows)
+        for row in wrong:
+            self._refuse(path, records[row], self.columns.fault(rows, row), records[row].raw)
+        kept = np.setdiff1d(np.arange(len(records)), wrong, assume_unique=True)
+        lines = [records[row].line for row in kept]
+        return Chunk(rows.take(pa.array(kept)), _Place(path, lines))
+
+    def _refuse(self, path: Path, record: Record, fault: Fault, raw: bytes) -> None:
         if self.bad_lines is None:
             raise fault.at(_place(path, record.line))
-        raw = "".join(lines).encode(errors="surrogateescape")
         self.bad_lines.add(path, record.line, fault.reason, raw)
 
     def _explained(self, names: Names, record: Record, said: str) -> Fault:
         """Returns why pyarrow refuses a record, or else what it said."""
-        if any("\0" in line for line in record.lines):
+        if b"\0" in record.raw:
             return Fault(
                 "a line has no null character, got one",
                 "see whether the file was cut short or is in UTF-16",
@@ -215,10 +221,11 @@ class CsvSource:
                 "a quoted field ends within 1 MiB, found no closing quote",
                 "close the quote, or double it if it belongs to the text",
             )
-        if len(record.fields) != len(names):
+        fields = self._fields(record)
+        if len(fields) != len(names):
             return self._misfit(record, [len(names)])
         for name in self.columns.numbers:
-            found = record.fields[names.index(name)]
+            found = fields[names.index(name)]
             if not _is_number(found):
                 is_label = name == self.columns.label
                 use = "label" if is_label else "dense column"
@@ -228,7 +235,7 @@ class CsvSource:
                     f"{remedy} (booleans are 1 and 0)",
                 )
         for name in self.columns.slots:
-            text = record.fields[names.index(name)].encode(errors="surrogateescape")
+            text = fields[names.index(name)].encode(errors="surrogateescape")
             if not _is_utf8(text):
                 return Fault(
                     f"slot {name!r} needs text in UTF-8, got {text!r}", "convert the file to UTF-8"
@@ -244,15 +251,18 @@ class CsvSource:
             must = f"{' or '.join(map(str, numbers))} fields"
         quoting = f"quote fields that hold the delimiter {self.delimiter!r}, or "
         return Fault(
-            f"a line has {must}, got {len(record.fields)}",
+            f"a line has {must}, got {len(self._fields(record))}",
             f"{quoting if self.is_quoted else ''}mend the line",
         )
 
     def _records(self, block: Block) -> Iterator[Record]:
-        return self._read(read_lines(block.text), block.line)
+        return self._read(block.text.splitlines(keepends=True), block.line)
 
-    def _read(self, lines: list[str], first: int) -> Iterator[Record]:
+    def _read(self, lines: Sequence[bytes], first: int) -> Iterator[Record]:
         return read_records(lines, first, delimiter=self.delimiter, is_quoted=self.is_quoted)
+
+    def _fields(self, record: Record) -> list[str]:
+        return fields_of(record, delimiter=self.delimiter, is_quoted=self.is_quoted)
 
     @contextmanager
     def _translated(self, path: Path) -> Iterator[None]:
@@ -296,6 +306,20 @@ def _chain(first: Block, others: Iterator[Block]) -> Iterator[Block]:
     if first.text:
         yield first
     yield from others
+
+
+def _cut(records: list[Record], said: str) -> tuple[list[Record], ...]:
+    """Returns the pieces of some records of which pyarrow refused one.
+
+    It names the row, for a person to read. A wrong name costs time and nothing else.
+    """
+    named = re.search(r"Row #(\d+)", said)
+    at = int(named[1]) - 1 if named else -1
+    if not 0 <= at < len(records):
+        at = len(records) // 2
+    # Where faults are many, halves cost less than one after the other.
+    half = (at + 1 + len(records)) // 2
+    return records[:at], records[at : at + 1], records[at + 1 : half], records[half:]
 
 
 def _is_number(text: str) -> bool:

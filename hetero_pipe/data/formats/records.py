@@ -1,66 +1,64 @@
-"""The records of a text, one by one: slow, for a block that has a fault."""
+"""The records of a text one by one, for a block that has a fault."""
 
 import csv
-import io
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
-__all__ = ["Record", "read_lines", "read_records"]
+__all__ = ["Record", "fields_of", "read_records"]
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(NamedTuple):
     """A line of a table, or several if a quoted field holds newlines.
 
     Attributes:
         line: The line of the file, from 1, on which it begins.
-        fields: Bytes that are no UTF-8 are lone surrogates, which no text of
-            UTF-8 has.
         lines: Its lines, with what ends them.
     """
 
     line: int
-    fields: tuple[str, ...]
-    lines: tuple[str, ...]
+    lines: tuple[bytes, ...]
 
     @property
     def raw(self) -> bytes:
         """The record as it stands in the file."""
-        return "".join(self.lines).encode(errors="surrogateescape")
-
-
-def read_lines(text: bytes) -> list[str]:
-    """Returns the lines of a text, with what ends them, as `read_records` takes them."""
-    return list(io.StringIO(text.decode(errors="surrogateescape"), newline=""))
+        return b"".join(self.lines)
 
 
 def read_records(
-    lines: Iterable[str], first: int, *, delimiter: str, is_quoted: bool
+    lines: Sequence[bytes], first: int, *, delimiter: str, is_quoted: bool
 ) -> Iterator[Record]:
     """Yields the records of some lines that are not blank.
 
     Args:
-        lines: From `read_lines`.
+        lines: With what ends them.
         first: The line of the file that is the first.
         delimiter: One ASCII character.
         is_quoted: Whether quotes guard delimiters and newlines.
     """
-    csv.field_size_limit(2**31 - 1)  # pyarrow has none; it is the module's, for all readers
-    held: list[str] = []
+    if not is_quoted or not any(b'"' in line for line in lines):
+        for number, line in enumerate(lines, first):
+            if line.strip(b"\r\n"):
+                yield Record(number, (line,))
+        return
+    stop = 0
+    reader = csv.reader(_texts(lines), delimiter=delimiter)
+    for fields in reader:
+        start, stop = stop, reader.line_num
+        if fields:
+            yield Record(first + start, tuple(lines[start:stop]))
 
-    def each_held() -> Iterator[str]:
-        for line in lines:
-            held.append(line)
-            # Before 3.11, the csv module refuses a null character.
-            yield line.replace("\0", "\ufffd")
 
-    records = csv.reader(
-        each_held(),
+def fields_of(record: Record, *, delimiter: str, is_quoted: bool) -> list[str]:
+    """Returns the fields; bytes that are no UTF-8 as lone surrogates, which no text of it has."""
+    reader = csv.reader(
+        _texts(record.lines),
         delimiter=delimiter,
         quoting=csv.QUOTE_MINIMAL if is_quoted else csv.QUOTE_NONE,
     )
-    for fields in records:
-        if fields:
-            yield Record(first, tuple(fields), tuple(held))
-        first += len(held)
-        held.clear()
+    return next(reader)
+
+
+def _texts(lines: Sequence[bytes]) -> Iterator[str]:
+    csv.field_size_limit(2**31 - 1)  # pyarrow has none; it is the module's, for all readers
+    # Before 3.11, the csv module refuses a null character.
+    return (line.decode(errors="surrogateescape").replace("\0", "\ufffd") for line in lines)

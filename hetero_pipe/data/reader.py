@@ -160,14 +160,17 @@ class TableReader:
         train = replace(self, first_hash=cut)
         return train, replace(self, last_hash=cut - 1).in_order()
 
-    def kept(self, part: Batch) -> Rows | None:
-        """Returns the rows of `part` that are on this reader's side, or None for all of them.
+    @property
+    def is_split(self) -> bool:
+        """Whether this is one side of a split."""
+        return self.first_hash > 0 or self.last_hash < HASH_RANGE - 1
+
+    def kept(self, part: Batch) -> Rows:
+        """Returns the rows of `part` that are on this reader's side, ascending.
 
         Args:
             part: As the files have it, `log_dense` not yet applied.
         """
-        if self.first_hash == 0 and self.last_hash == HASH_RANGE - 1:
-            return None
         hashes = row_hashes(part)
         is_ours = (hashes >= np.uint64(self.first_hash)) & (hashes <= np.uint64(self.last_hash))
         return np.flatnonzero(is_ours)
@@ -175,9 +178,8 @@ class TableReader:
     def _parts(self) -> Iterator[Batch]:
         for chunk in ahead(self.source.chunks(), _NUM_AHEAD):
             part = self.columns.to_batch(chunk)
-            rows = self.kept(part)
-            if rows is not None:
-                part = part.take(rows)
+            if self.is_split:
+                part = part.take(self.kept(part))
             # After the split: a row's side must not hang on how a machine rounds logarithms.
             yield replace(part, dense=_signed_log(part.dense)) if self.log_dense else part
 

@@ -152,8 +152,11 @@ class SyntheticReader:
 
     def _rows(self) -> Iterator[pa.RecordBatch]:
         for chunk in self.table.source.chunks():
-            kept = self.table.kept(self.table.columns.to_batch(chunk))
-            yield chunk.rows if kept is None else chunk.rows.take(pa.array(kept))
+            rows = chunk.rows
+            if self.table.is_split:
+                kept = self.table.kept(self.table.columns.to_batch(chunk))
+                rows = rows.take(pa.array(kept))
+            yield rows
 
 
 @dataclass(frozen=True)

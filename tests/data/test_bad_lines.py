@@ -5,6 +5,8 @@ import random
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from hetero_pipe.data import read_criteo, read_csv
 from hetero_pipe.errors import ConfigError, DataError
@@ -177,6 +179,34 @@ def test_a_stray_quote_costs_one_line(read, side):
     good = b"".join(b"b,%d,1\n" % i for i in range(100_000))
     assert len(prices(read(HEADER + b'"a,1,1\n' + good))) == 100_000
     assert [number for _, number, _, _ in entries(side)] == [b"2"]
+
+
+def test_a_stray_quote_before_blank_lines_costs_one_line(read, side):
+    assert prices(read(HEADER + b'a,1,0\n"b,2,1\n\n\r\n\n')) == [1]
+    assert [(number, raw) for _, number, _, raw in entries(side)] == [(b"3", b'"b,2,1')]
+
+
+TEXTS = st.lists(
+    st.sampled_from(
+        [b"a,1,0\n", b'"b\nc",2,1\n', b"a", b",", b'"', b"\n", b"\r\n", b"\0", b"\xff", b"1"]
+    )
+).map(b"".join)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(TEXTS)
+def test_any_text_is_read_and_every_line_is_accounted_for(read, side, text):
+    reader = read(HEADER + b"z,9,1\n" + text, max_bad_lines=1000)
+    num_rows = len(prices(reader))
+    lines = (HEADER + b"z,9,1\n" + text).splitlines()
+    bad = {int(number): raw for _, number, _, raw in entries(side)}
+    for number, raw in bad.items():
+        assert raw.split(b"\\n")[0] == lines[number - 1]
+    # A row is one line, or two where quotes guard a newline; blank lines are none.
+    num_blank = sum(not line for line in lines)
+    assert num_rows + len(bad) <= len(lines) - 1
+    if b'"' not in text:
+        assert num_rows + len(bad) == len(lines) - 1 - num_blank
 
 
 def test_bad_lines_of_a_packed_file_are_left_out_but_a_packed_file_cut_short_is_an_error(

@@ -34,12 +34,7 @@ class BadLines:
     def __post_init__(self) -> None:
         if self.limit < 0:
             raise ConfigError(f"max_bad_lines is at least 0, got max_bad_lines={self.limit}")
-        try:
-            self.path.write_bytes(b"file\tline\treason\traw\n")
-        except OSError as error:
-            raise ConfigError(
-                f"bad_lines names a file to write, could not write {self.path}: {error.strerror}"
-            ) from error
+        self._write("wb", b"file\tline\treason\traw\n")
 
     def add(self, path: Path, line: int, reason: str, raw: bytes) -> None:
         r"""Writes down a bad line, unless it is there.
@@ -53,14 +48,13 @@ class BadLines:
 
         Raises:
             DataError: There are more than `limit`.
-            OSError: The side file cannot be written.
+            ConfigError: The side file cannot be written.
         """
         with self._lock:
             if (path, line) not in self._seen:
                 text = raw.rstrip(b"\r\n").replace(b"\r", b"\\r").replace(b"\n", b"\\n")
                 place = os.fsencode(path) + f"\t{line}\t{reason}\t".encode(errors="replace")
-                with self.path.open("ab") as file:
-                    file.write(place + text + b"\n")
+                self._write("ab", place + text + b"\n")
                 self._seen.add((path, line))
             if len(self._seen) > self.limit:
                 raise DataError(
@@ -68,3 +62,12 @@ class BadLines:
                     f"{len(self._seen)}, the last at {path}, line {line}: {reason}; "
                     f"{self.path} has them all: mend them, or raise max_bad_lines"
                 )
+
+    def _write(self, mode: str, text: bytes) -> None:
+        try:
+            with self.path.open(mode) as file:
+                file.write(text)
+        except OSError as error:
+            raise ConfigError(
+                f"bad_lines names a file to write, could not write {self.path}: {error.strerror}"
+            ) from error

@@ -171,11 +171,13 @@ class CsvSource:
         pending = [records]
         while pending:
             part = pending.pop()
+            if not part:
+                continue
             rows, said = self._tried(names, part)
             if rows is not None:
                 yield self._kept(path, part, rows)
             elif len(part) > 1:
-                pending += reversed([piece for piece in _cut(part, said) if piece])
+                pending += reversed(_cut(part, said))
             else:
                 (record,) = part
                 self._refuse(path, record, self._explained(names, record, said), record.lines[0])

@@ -23,6 +23,10 @@ __all__ = ["dense_state", "load_dense_state"]
 
 MODEL, OPTIMIZER, SCHEDULER = "model/", "optimizer/", "scheduler"
 
+# `CosineAnnealingWarmRestarts` counts by these, and `state_dict` of Paddle 3.3 leaves them out:
+# where it is in its cycle, and how long that is.
+_FORGOTTEN = ("T_cur", "T_i")
+
 
 def dense_state(model: paddle.nn.Layer, optimizer: Any) -> dict[str, NDArray[Any]]:
     """Returns copies of parameters, buffers and optimizer state, by name."""
@@ -34,7 +38,7 @@ def dense_state(model: paddle.nn.Layer, optimizer: Any) -> dict[str, NDArray[Any
             state[f"{OPTIMIZER}{path}/{name}"] = _array(tensor)
     scheduler = _scheduler(optimizer)
     if scheduler is not None:
-        state[SCHEDULER] = np.array(json.dumps(scheduler.state_dict()))
+        state[SCHEDULER] = np.array(json.dumps(_scheduler_state(scheduler)))
     return state
 
 
@@ -70,7 +74,7 @@ def load_dense_state(
     if optimizer is not None:
         _load_optimizer(model, optimizer, wanted)
     if scheduler is not None:
-        scheduler.set_state_dict(json.loads(str(state[SCHEDULER])))
+        _load_scheduler(scheduler, json.loads(str(state[SCHEDULER])))
     for path, array in saved.items():
         tensors[path].set_value(array)
 
@@ -141,6 +145,21 @@ def _accumulators(model: paddle.nn.Layer, optimizer: Any) -> dict[str, dict[str,
 def _scheduler(optimizer: Any) -> Any:
     scheduler = getattr(optimizer, "_learning_rate", None)
     return scheduler if isinstance(scheduler, paddle.optimizer.lr.LRScheduler) else None
+
+
+def _scheduler_state(scheduler: Any) -> dict[str, Any]:
+    state = dict(scheduler.state_dict())
+    for name in _FORGOTTEN:
+        if hasattr(scheduler, name):
+            state[name] = getattr(scheduler, name)
+    return state
+
+
+def _load_scheduler(scheduler: Any, state: dict[str, Any]) -> None:
+    for name in _FORGOTTEN:
+        if name in state:
+            setattr(scheduler, name, state.pop(name))
+    scheduler.set_state_dict(state)
 
 
 def _check_same(saved: Mapping[str, NDArray[Any]], built: Mapping[str, list[int]]) -> None:

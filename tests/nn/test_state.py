@@ -59,8 +59,34 @@ OPTIMIZERS = {
     "groups": lambda p: paddle.optimizer.AdamW(
         0.1, parameters=[{"params": p[:2]}, {"params": p[2:], "learning_rate": 0.5}]
     ),
+    "adamax": lambda p: paddle.optimizer.Adamax(0.1, parameters=p),
+    "adadelta": lambda p: paddle.optimizer.Adadelta(0.1, parameters=p),
+    "nadam": lambda p: paddle.optimizer.NAdam(0.1, parameters=p),
+    "radam": lambda p: paddle.optimizer.RAdam(0.1, parameters=p),
+    "asgd": lambda p: paddle.optimizer.ASGD(0.1, batch_num=2, parameters=p),
+    "rprop": lambda p: paddle.optimizer.Rprop(0.1, parameters=p),
     "none": lambda p: None,
 }
+
+lr = paddle.optimizer.lr
+SCHEDULERS = {
+    "noam": lambda: lr.NoamDecay(64, 10),
+    "piecewise": lambda: lr.PiecewiseDecay([2, 4], [0.1, 0.05, 0.01]),
+    "natural": lambda: lr.NaturalExpDecay(0.1, 0.5),
+    "inverse": lambda: lr.InverseTimeDecay(0.1, 0.5),
+    "polynomial": lambda: lr.PolynomialDecay(0.1, 5, cycle=True),
+    "step": lambda: lr.StepDecay(0.1, 2),
+    "steps": lambda: lr.MultiStepDecay(0.1, [2, 4]),
+    "multiplied": lambda: lr.MultiplicativeDecay(0.1, lambda step: 0.95),
+    "cosine": lambda: lr.CosineAnnealingDecay(0.1, 4),
+    "restarts": lambda: lr.CosineAnnealingWarmRestarts(0.1, 2, 2),
+    "one cycle": lambda: lr.OneCycleLR(0.1, 20),
+    "cyclic": lambda: lr.CyclicLR(0.01, 0.1, 3),
+    "linear": lambda: lr.LinearLR(0.1, 5),
+    "warmed cosine": lambda: lr.LinearWarmup(lr.CosineAnnealingDecay(0.1, 4), 2, 0.0, 0.1),
+    "plateau": lambda: lr.ReduceOnPlateau(0.1, patience=1),
+}
+NEEDS_LOSS = lr.ReduceOnPlateau
 
 pytestmark = pytest.mark.filterwarnings("ignore:When training, we now always track")
 
@@ -116,6 +142,29 @@ def test_a_model_made_later_goes_on_with_the_same_bits(name):
     assert_same(dense_state(other, other_optimizer), from_file(saved))
     assert train(other, other_optimizer, steps=3, first=3) == expected
     assert_same(dense_state(other, other_optimizer), dense_state(model, optimizer))
+
+
+def rates(scheduler, steps):
+    found = []
+    for _ in range(steps):
+        scheduler.step(*([1.0] if isinstance(scheduler, NEEDS_LOSS) else []))
+        found.append(scheduler())
+    return found
+
+
+@pytest.mark.filterwarnings("ignore:There are some unused values")
+@pytest.mark.parametrize("steps", [0, 1, 2, 3, 7])
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_every_scheduler_goes_on_from_any_step(name, steps):
+    model = nn.Linear(1, 1)
+    saved, loaded = SCHEDULERS[name](), SCHEDULERS[name]()
+    sgd = [paddle.optimizer.SGD(s, parameters=model.parameters()) for s in (saved, loaded)]
+    rates(saved, steps)
+    state = from_file(to_file(dense_state(model, sgd[0])))
+    rates(loaded, 2)  # it has moved elsewhere
+    load_dense_state(model, sgd[1], state)
+    assert loaded() == saved()
+    assert rates(loaded, 12) == rates(saved, 12)
 
 
 @pytest.mark.parametrize("name", ["adam", "scheduled", "adamw", "none"])

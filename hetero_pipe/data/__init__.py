@@ -19,6 +19,7 @@ from hetero_pipe.data.criteo import CRITEO_DENSE, CRITEO_SLOTS
 from hetero_pipe.data.formats import BadLines, CsvSource, ParquetSource
 from hetero_pipe.data.lookup import Lookup, occurrences
 from hetero_pipe.data.reader import Reader, TableReader
+from hetero_pipe.data.settings import Setting, reader_settings
 from hetero_pipe.data.synthetic import Optimum, SyntheticReader, synthetic_criteo
 from hetero_pipe.errors import ConfigError
 
@@ -28,6 +29,7 @@ __all__ = [
     "Lookup",
     "Optimum",
     "Reader",
+    "Setting",
     "SyntheticReader",
     "TableReader",
     "aligned",
@@ -36,6 +38,7 @@ __all__ = [
     "read_criteo",
     "read_csv",
     "read_parquet",
+    "reader_settings",
     "synthetic_criteo",
 ]
 

@@ -100,6 +100,17 @@ class StreamingAuc:
         self._positives += other._positives
         self._negatives += other._negatives
 
+    def counts(self) -> NDArray[np.int64]:
+        """Returns positives and negatives of each bin, `[2, num_bins]`; a copy."""
+        return np.stack([self._positives, self._negatives])
+
+    @staticmethod
+    def of_counts(counts: NDArray[np.int64]) -> "StreamingAuc":
+        """Returns a metric that goes on where `counts()` was taken."""
+        metric = StreamingAuc(counts.shape[1])
+        metric._positives, metric._negatives = counts.astype(np.int64)
+        return metric
+
     def value(self) -> float | None:
         """Returns the area, in [0, 1], or None unless both classes were counted."""
         return _area(self._positives, self._negatives)

@@ -8,6 +8,7 @@ from hetero_pipe.nn.batch import PulledRows, TensorBatch
 from hetero_pipe.nn.dense import DenseStep, Loss, StepOutput, TableRows
 from hetero_pipe.nn.device import Device, current_device, say_settings
 from hetero_pipe.nn.embedding import Embedding, find_embeddings
+from hetero_pipe.nn.random import load_random_state, random_state
 from hetero_pipe.nn.state import dense_state, load_dense_state
 
 __all__ = [
@@ -23,5 +24,7 @@ __all__ = [
     "dense_state",
     "find_embeddings",
     "load_dense_state",
+    "load_random_state",
+    "random_state",
     "say_settings",
 ]

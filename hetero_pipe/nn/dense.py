@@ -13,6 +13,7 @@ from hetero_pipe.data import Batch, Lookup
 from hetero_pipe.errors import ConfigError, DataError, NonFiniteError
 from hetero_pipe.nn.batch import PulledRows, TensorBatch
 from hetero_pipe.nn.device import Device
+from hetero_pipe.nn.random import Generators
 
 __all__ = ["DenseStep", "Loss", "StepOutput", "TableRows"]
 
@@ -83,8 +84,8 @@ class DenseStep:
             DataError: A label is not from 0 to 1, with the default loss.
             NonFiniteError: A gradient or the loss is NaN or infinite.
 
-        Whatever is raised before the optimizer's step, no parameter and no
-        buffer of the model has changed.
+        Whatever is raised before the optimizer's step, no parameter, no buffer
+        of the model and no random generator of Paddle has changed.
         """
         self._check_labels(step, batch)
         self._device.enter()
@@ -92,6 +93,7 @@ class DenseStep:
         inputs = self._to_tensors(batch, tables, with_gradient=True)
         # A forward moves the running statistics of a BatchNorm, also to NaN.
         statistics = [(tensor, tensor.clone()) for tensor in self._statistics()]
+        generators = Generators()
         try:
             logits = self._logits(inputs)
             loss = self._scalar_loss(logits, inputs["label"])
@@ -105,6 +107,7 @@ class DenseStep:
         except BaseException:
             for tensor, before in statistics:
                 tensor.set_value(before)
+            generators.restore()
             self._clear_gradients()
             raise
         self.num_steps += 1

@@ -1,6 +1,6 @@
 """From a Plan to an Executor, and the plan that is taken when none is given."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from hetero_pipe.client import Client
@@ -14,6 +14,7 @@ from hetero_pipe.trainer.stages import (
     PullStage,
     PushStage,
     RouteStage,
+    Trained,
     TrainStage,
 )
 
@@ -66,14 +67,18 @@ def build_training(
     client: Client,
     dense: DenseStep,
     first_step: int,
+    count: Callable[[int, Trained], Any],
 ) -> tuple[Executor, StalenessGate]:
-    """Returns the executor of training steps and the gate that bounds its staleness."""
+    """Returns the executor of training steps and the gate that bounds its staleness.
+
+    `count` is told each step that is applied, in step order; its results come out.
+    """
     gate = StalenessGate(plan.staleness, first_step=first_step)
     stages: list[Stage] = [
         RouteStage(client, _slots(plan)),
         PullStage(client, insert=True, gate=gate),
         TrainStage(dense),
-        PushStage(client, gate),
+        PushStage(client, gate, count),
     ]
     capacities = [stage.capacity for stage in plan.stages]
     return Executor(batches, stages, capacities=capacities, first_step=first_step), gate

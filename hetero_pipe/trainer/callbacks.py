@@ -19,8 +19,9 @@ class StepReport:
         epoch: From 0.
         step: Of this trainer, from 0.
         loss: Mean over the epoch so far.
-        auc: Over the epoch so far, as `FitResult.auc`; computed when called.
-        samples_per_second: Over the epoch so far.
+        auc: Over the epoch so far, as `FitResult.auc`; computed when called, with
+            the steps that have ended since.
+        samples_per_second: Over what this `fit` has trained of the epoch.
     """
 
     epoch: int

@@ -17,14 +17,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetero_pipe.errors import CheckpointError
+from hetero_pipe.trainer.run import RunSettings
 from ps_server.keys import KEY_HASH
 from ps_server.spec import TableSpec
 
 __all__ = ["Checkpoint", "CheckpointWriter", "Position", "read_checkpoint", "writing_checkpoint"]
 
-FORMAT = "hetero_pipe-checkpoint-v1"
+FORMAT = "hetero_pipe-checkpoint-v2"
+# Of an earlier version: without `run` and `progress.npz`.
+OLD_FORMAT = "hetero_pipe-checkpoint-v1"
 MANIFEST = "manifest.json"
 DENSE = "dense.npz"
+PROGRESS = "progress.npz"
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,9 @@ class Checkpoint:
         tables: What the tables are, by name.
         dense: Dense state by name.
         snapshots: The files of each table.
+        run: How it was read and trained; None if that is not known.
+        progress: State of the epoch's metrics (`metrics/...`) and of the random
+            generators (`random/...`); None if an earlier version saved it.
     """
 
     path: Path
@@ -54,6 +61,8 @@ class Checkpoint:
     tables: Mapping[str, TableSpec]
     dense: Mapping[str, NDArray[Any]]
     snapshots: Mapping[str, tuple[Path, ...]]
+    run: RunSettings | None
+    progress: Mapping[str, NDArray[Any]] | None
 
 
 class CheckpointWriter:
@@ -99,14 +108,18 @@ class CheckpointWriter:
         step: int,
         position: Position,
         tables: Iterable[TableSpec],
+        run: RunSettings | None,
+        progress: Mapping[str, NDArray[Any]],
     ) -> None:
         """Writes the rest, the manifest last, and puts the checkpoint at its path."""
         self._write(DENSE, [_npz_of(dense)])
+        self._write(PROGRESS, [_npz_of(progress)])
         manifest = {
             "format": FORMAT,
             "key_hash": KEY_HASH,
             "step": step,
             "position": asdict(position),
+            "run": None if run is None else asdict(run),
             "tables": [spec.to_dict() for spec in tables],
             "files": self._files.copy(),
         }
@@ -181,14 +194,14 @@ def read_checkpoint(path: Path) -> Checkpoint:
     for name, found in manifest["files"].items():
         _check(path / name, found["bytes"], found["crc32"])
     specs = [TableSpec.from_dict(fields) for fields in manifest["tables"]]
-    with np.load(path / DENSE, allow_pickle=False) as arrays:
-        dense = dict(arrays)
+    is_old = manifest["format"] == OLD_FORMAT
+    run = manifest.get("run")
     return Checkpoint(
         path=path,
         step=manifest["step"],
         position=Position(**manifest["position"]),
         tables={spec.name: spec for spec in specs},
-        dense=dense,
+        dense=_arrays_of(path / DENSE),
         snapshots={
             spec.name: tuple(
                 path / name
@@ -197,7 +210,14 @@ def read_checkpoint(path: Path) -> Checkpoint:
             )
             for spec in specs
         },
+        run=None if run is None else RunSettings(**run),
+        progress=None if is_old else _arrays_of(path / PROGRESS),
     )
+
+
+def _arrays_of(path: Path) -> dict[str, NDArray[Any]]:
+    with np.load(path, allow_pickle=False) as arrays:
+        return dict(arrays)
 
 
 def _read_manifest(path: Path) -> dict[str, Any]:
@@ -212,8 +232,11 @@ def _read_manifest(path: Path) -> dict[str, Any]:
         ) from error
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"a manifest must be whole, got {error!r} in {path}") from error
-    if found != FORMAT:
-        raise CheckpointError(f"a manifest must have format {FORMAT}, got {found!r} in {path}")
+    if found not in (FORMAT, OLD_FORMAT):
+        raise CheckpointError(
+            f"a manifest must have format {FORMAT}, got {found!r} in {path}; "
+            "load it with the version that saved it"
+        )
     if crc != _crc_of(manifest):
         raise CheckpointError(
             f"a manifest must have the CRC that it names, got {crc} in {path}, which was changed "

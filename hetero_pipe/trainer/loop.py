@@ -2,17 +2,19 @@
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from hetero_pipe.client import Client
 from hetero_pipe.data import Batch, Reader
 from hetero_pipe.nn import DenseStep
-from hetero_pipe.pipeline import Executor, StalenessGate
+from hetero_pipe.pipeline import Executor
 from hetero_pipe.plan import Plan
 from hetero_pipe.trainer.build import build_training
 from hetero_pipe.trainer.callbacks import Callback, StepReport
 from hetero_pipe.trainer.checkpoint import Position
+from hetero_pipe.trainer.epoch import EpochMetrics
 from hetero_pipe.trainer.record import Record
+from hetero_pipe.trainer.stages import Trained
 
 __all__ = ["TrainLoop"]
 
@@ -31,6 +33,7 @@ class TrainLoop:
     Attributes:
         step: Steps trained: dense part and tables.
         position: The next batch.
+        metrics: Of the epoch in progress, or else the last one trained.
         is_torn: Whether a step was applied in part, so that this is the state
             after no number of steps. It stays, until a checkpoint is loaded.
         is_running: Whether steps are under way: nothing can be saved or
@@ -43,6 +46,7 @@ class TrainLoop:
         self._dense = dense
         self.step = step
         self.position = Position()
+        self.metrics = EpochMetrics()
         self.is_torn = False
         self.is_running = False
 
@@ -65,51 +69,56 @@ class TrainLoop:
         Returns:
             Whether the epoch has ended. The position is then the next one's.
         """
-        epoch = self.position.epoch
-        batches = _Counted(reader.batches(epoch, skip=self.position.batch), max_steps)
+        if self.position.batch == 0:
+            self.metrics = EpochMetrics()
+        batches = _Counted(reader.batches(self.position.epoch, skip=self.position.batch), max_steps)
         executor, gate = build_training(
-            self._plan, batches, client=self._client, dense=self._dense, first_step=self.step
+            self._plan,
+            batches,
+            client=self._client,
+            dense=self._dense,
+            first_step=self.step,
+            count=self._counting(record),
         )
         first_step, num_dense = self.step, self._dense.num_steps
         self.is_running = True
         try:
             with executor:
-                self._take_results(executor, gate, record, callbacks)
+                self._take_results(executor, callbacks)
         except BaseException:
-            # Asked when every thread has ended. A step that the dense part has seen and that did
-            # not come out was pushed to no server, or to some.
+            # Asked when every thread has ended. A step that the dense part has seen and that was
+            # not counted was pushed to no server, or to some.
             num_trained = self._dense.num_steps - num_dense
             self.is_torn |= num_trained != self.step - first_step
             raise
         finally:
             self.is_running = False
+            record.max_staleness = gate.largest_seen
         if batches.is_exhausted:
-            self.position = Position(epoch + 1)
+            self.position = Position(self.position.epoch + 1)
         return batches.is_exhausted
 
-    def _take_results(
-        self,
-        executor: Executor,
-        gate: StalenessGate,
-        record: Record,
-        callbacks: Sequence[Callback],
-    ) -> None:
-        """Counts every step that comes out, and raises what stopped them."""
-        start, first_step = time.perf_counter(), self.step
-        epoch, first_batch = self.position.epoch, self.position.batch
+    def _counting(self, record: Record) -> Callable[[int, Trained], StepReport]:
+        """Returns what counts a step that was applied and says where training then stands."""
+        start, epoch, metrics = time.perf_counter(), self.position.epoch, self.metrics
+
+        def count(step: int, trained: Trained) -> StepReport:
+            loss = metrics.count(trained.loss, trained.labels, trained.probabilities)
+            self.step = step + 1
+            self.position = Position(epoch, self.position.batch + 1)
+            record.num_steps += 1
+            record.num_samples += len(trained.labels)
+            record.seconds = time.perf_counter() - start
+            return StepReport(epoch, step, loss, metrics.auc, record.speed())
+
+        return count
+
+    def _take_results(self, executor: Executor, callbacks: Sequence[Callback]) -> None:
+        """Tells the callbacks of every step that comes out, and raises what stopped them."""
         stopped_by: BaseException | None = None
         while True:
             try:
-                for step, trained in executor.results():
-                    self.step = step + 1
-                    # By the step, not one more each time: a Ctrl-C may hit between two lines.
-                    self.position = Position(epoch, first_batch + step + 1 - first_step)
-                    record.count(trained.loss, trained.labels, trained.probabilities)
-                    record.seconds = time.perf_counter() - start
-                    record.max_staleness = gate.largest_seen
-                    report = StepReport(
-                        epoch, step, record.loss() or 0.0, record.auc, record.speed()
-                    )
+                for _, report in executor.results():
                     for callback in callbacks:
                         callback.on_step(report)
                 break

@@ -28,10 +28,10 @@ class FitResult:
         num_steps: Batches trained.
         num_samples: Samples trained.
         seconds: Spent training, without evaluation.
-        loss: Mean over the samples of the last epoch, each before its step;
-            None if nothing was trained.
-        auc: Over the samples of the last epoch, each predicted before its
-            step; None if the labels are not 0 and 1, or all of one class.
+        loss: Mean over the samples of the last epoch, those of a resumed run
+            too, each before its step; None if nothing was trained.
+        auc: Over these samples, each predicted before its step; None if the
+            labels are not 0 and 1, or all of one class.
         max_staleness: The most pushes that a pull has missed.
         evaluations: On the evaluation reader, one an epoch.
     """

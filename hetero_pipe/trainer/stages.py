@@ -1,7 +1,8 @@
 """The stages of a step after the reader: route, pull, dense, push."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,8 @@ __all__ = [
     "TrainStage",
     "Trained",
 ]
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,20 +163,31 @@ class PredictStage:
         """Never waits."""
 
 
-class PushStage:
-    """Pushes the gradients and, once every server has applied them, opens the gate."""
+class PushStage(Generic[Result]):
+    """Pushes the gradients and, once every server has applied them, opens the gate.
+
+    Args:
+        client: Pushes.
+        gate: Is told of every push that is applied.
+        count: Is then told step and batch, here and not in the caller's thread:
+            a Ctrl-C comes to that one, and could fall between two lines of the
+            count. What it returns comes out of the pipeline.
+    """
 
     name = "push"
 
-    def __init__(self, client: Client, gate: StalenessGate) -> None:
+    def __init__(
+        self, client: Client, gate: StalenessGate, count: Callable[[int, Trained], Result]
+    ) -> None:
         self._client = client
         self._gate = gate
+        self._count = count
 
-    def run(self, step: int, trained: Trained) -> Trained:
+    def run(self, step: int, trained: Trained) -> Result:
         # Servers count updates from 1.
         self._client.push(trained.keys, trained.gradients, step=step + 1)
         self._gate.acknowledge(step)
-        return trained
+        return self._count(step, trained)
 
     def close(self) -> None:
         """Never waits for another stage."""

@@ -1,7 +1,7 @@
 """Trainer: fit, evaluate, predict, save and load."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -20,6 +20,8 @@ from hetero_pipe.nn import (
     dense_state,
     find_embeddings,
     load_dense_state,
+    load_random_state,
+    random_state,
     say_settings,
 )
 from hetero_pipe.plan import Plan
@@ -31,15 +33,19 @@ from hetero_pipe.trainer.checkpoint import (
     read_checkpoint,
     writing_checkpoint,
 )
+from hetero_pipe.trainer.epoch import EpochMetrics
 from hetero_pipe.trainer.loop import TrainLoop
 from hetero_pipe.trainer.record import Record
 from hetero_pipe.trainer.result import Evaluation, FitResult
+from hetero_pipe.trainer.run import RunSettings, check_resume, settings_of
 from hetero_pipe.trainer.stages import Prediction
 from ps_server.spec import TableSpec
 
 __all__ = ["Trainer"]
 
 logger = logging.getLogger(__name__)
+
+METRICS, RANDOM = "metrics/", "random/"
 
 
 class Trainer:
@@ -113,6 +119,7 @@ class Trainer:
             raise
         self._loop = TrainLoop(self.plan, client=self._client, dense=self._dense, step=step)
         self._is_resuming = False
+        self._run: RunSettings | None = None  # of the last `fit`, or as loaded
 
     def fit(
         self,
@@ -127,7 +134,8 @@ class Trainer:
         """Trains on every batch of a reader, `epochs` times.
 
         The first `fit` after a `load` goes on where the saved run was: `epochs`
-        then counts the saved ones too, so that the same call resumes it.
+        then counts the saved ones too, so that the same call resumes it, and at
+        staleness 0 it ends as the undisturbed run does, bit for bit.
 
         Ctrl-C lets the steps under way end and then raises KeyboardInterrupt:
         the trainer can be saved. So does what a callback raises. A second
@@ -147,6 +155,8 @@ class Trainer:
                 terminal.
 
         Raises:
+            CheckpointError: A run was loaded that stands within an epoch of
+                another reader's batches; or `save_to` cannot be saved to.
             ConfigError: The reader lacks a slot, or the model misbehaves.
             DataError: The reader's files are wrong.
             NonFiniteError: A gradient is NaN or infinite; the steps before it
@@ -165,43 +175,53 @@ class Trainer:
         if save_to is not None:
             self.check_save(save_to)  # before hours of training, not after
         told = [Progress()] if callbacks is None else callbacks
-        if not self._is_resuming:
-            self._loop.position = Position()
-        self._is_resuming = False
+        self._begin_run(reader)
         total = Record()
-        epoch_record = Record()
         evaluations: list[Evaluation] = []
-        for epoch in range(self._loop.position.epoch, epochs):
-            steps_left = None if max_steps is None else max_steps - total.num_steps
-            if steps_left == 0:
-                break
-            epoch_record = Record()
-            try:
+        is_saved = False
+        try:
+            for epoch in range(self._loop.position.epoch, epochs):
+                steps_left = None if max_steps is None else max_steps - total.num_steps
+                if steps_left == 0:
+                    break
+                epoch_record, is_saved = Record(), False
                 is_whole = self._loop.run_epoch(
                     reader, max_steps=steps_left, record=epoch_record, callbacks=told
                 )
-            except (KeyboardInterrupt, DataError, NonFiniteError):  # what was trained is kept
-                if save_to is not None and not self._loop.is_torn:
+                total.add(epoch_record)
+                if save_to is not None:
                     self.save(save_to)
-                raise
-            total.add(epoch_record)
-            if save_to is not None:
+                    is_saved = True
+                if not is_whole:
+                    break
+                evaluation = None if eval_reader is None else self.evaluate(eval_reader)
+                evaluations += [] if evaluation is None else [evaluation]
+                for callback in told:
+                    callback.on_epoch(epoch, evaluation)
+        except (KeyboardInterrupt, DataError, NonFiniteError):  # what was trained is kept
+            if save_to is not None and not is_saved and not self._loop.is_torn:
                 self.save(save_to)
-            if not is_whole:
-                break
-            evaluation = None if eval_reader is None else self.evaluate(eval_reader)
-            evaluations += [] if evaluation is None else [evaluation]
-            for callback in told:
-                callback.on_epoch(epoch, evaluation)
+            raise
         return FitResult(
             num_steps=total.num_steps,
             num_samples=total.num_samples,
             seconds=total.seconds,
-            loss=epoch_record.loss(),
-            auc=epoch_record.auc(),
+            loss=self._loop.metrics.loss(),
+            auc=self._loop.metrics.auc(),
             max_staleness=total.max_staleness,
             evaluations=tuple(evaluations),
         )
+
+    def _begin_run(self, reader: Reader) -> None:
+        """Stands where a loaded run does, if `reader` has its batches, or else at the start."""
+        run = settings_of(reader, staleness=self.plan.staleness)
+        if self._is_resuming:
+            check_resume(self._run, run, batch=self._loop.position.batch)
+        else:
+            self._loop.position = Position()
+            self._loop.metrics = EpochMetrics()
+        self._is_resuming = False
+        self._run = run
 
     def evaluate(self, reader: Reader) -> Evaluation:
         """Returns AUC and log loss over a reader's samples. Creates no row and changes nothing.
@@ -262,7 +282,10 @@ class Trainer:
             """Making its folder is the check; it is removed again."""
 
     def save(self, path: str | Path) -> None:
-        """Writes tables, dense state and the reader's position into a folder.
+        """Writes all that a resumed run needs to go on bit for bit into a folder.
+
+        That is the tables, the dense state, the reader's position and settings,
+        the metrics of the epoch in progress and Paddle's random generators.
 
         It is whole or not there: an error leaves the checkpoint that was at
         `path` as it was. It loads on any number of servers, or none.
@@ -287,13 +310,24 @@ class Trainer:
                 step=self._loop.step,
                 position=self._loop.position,
                 tables=self._specs(),
+                run=self._run,
+                progress={
+                    **_named(METRICS, self._loop.metrics.state()),
+                    **_named(RANDOM, random_state()),
+                },
             )
         logger.info("saved step %d to %s", self._loop.step, path)
 
-    def load(self, path: str | Path) -> None:
-        """Sets tables, dense state and the reader's position to those saved in a folder.
+    def load(self, path: str | Path, *, resume: bool = True) -> None:
+        """Sets all that `save` wrote into a folder, Paddle's random generators too.
 
         Every file is checked before anything changes.
+
+        Args:
+            path: Of the folder.
+            resume: Whether the next `fit` goes on where the saved one stood.
+                Without it, it begins its first epoch, with what the saved one
+                learned, and the random generators stay as they are.
 
         Raises:
             CheckpointError: There is no checkpoint, a file is damaged, or it is
@@ -308,10 +342,25 @@ class Trainer:
         for name, snapshots in checkpoint.snapshots.items():
             self._client.load(name, snapshots)
         self._loop.step = checkpoint.step
-        self._loop.position = checkpoint.position
+        self._is_resuming = resume
+        self._run = checkpoint.run if resume else None
+        self._loop.position = checkpoint.position if resume else Position()
+        self._loop.metrics = EpochMetrics()
+        if resume:
+            self._load_progress(checkpoint)
         self._loop.is_torn = False
-        self._is_resuming = True
         logger.info("loaded step %d from %s", checkpoint.step, path)
+
+    def _load_progress(self, checkpoint: Checkpoint) -> None:
+        if checkpoint.progress is None:
+            logger.warning(
+                "%s was saved by an earlier version, without random generators and metrics: what "
+                "Dropout draws, and loss and AUC of its epoch, will differ from an undisturbed run",
+                checkpoint.path,
+            )
+            return
+        self._loop.metrics = EpochMetrics.of_state(_under(METRICS, checkpoint.progress))
+        load_random_state(_under(RANDOM, checkpoint.progress))
 
     def _check_tables(self, checkpoint: Checkpoint) -> None:
         """Refuses a checkpoint whose rows do not fit this model's tables."""
@@ -329,6 +378,13 @@ class Trainer:
                     f"dim={saved.dim} with {kinds[0]} in {checkpoint.path}; build the model as it "
                     "was saved"
                 )
+            changed = [
+                f"{key}={value} saved and {built.to_dict()[key]} built"
+                for key, value in saved.to_dict().items()
+                if value != built.to_dict()[key]
+            ]
+            if changed:
+                logger.warning("table %s goes on with other settings: %s", name, "; ".join(changed))
 
     def close(self) -> None:
         """Gives up the connections, or the tables of this process."""
@@ -363,3 +419,11 @@ class Trainer:
                     f"a reader has the slots of every Embedding, got none of "
                     f"{', '.join(missing)} for {name!r}; it has {', '.join(reader.slots)}"
                 )
+
+
+def _named(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    return {prefix + name: array for name, array in arrays.items()}
+
+
+def _under(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    return {n.removeprefix(prefix): a for n, a in arrays.items() if n.startswith(prefix)}

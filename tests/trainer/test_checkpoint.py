@@ -247,7 +247,7 @@ def test_what_a_crash_left_of_this_process_is_no_hindrance(copy, tmp_path):
 
 def write_small(path, step):
     with CheckpointWriter(path) as writer:
-        writer.finish(dense={}, step=step, position=Position(), tables=[])
+        writer.finish(dense={}, step=step, position=Position(), tables=[], run=None, progress={})
 
 
 def test_between_the_two_renames_the_old_one_is_found(tmp_path):
@@ -339,9 +339,9 @@ def test_each_damaged_file_is_named_and_nothing_has_changed(saved, reader, tmp_p
         trainer.fit(reader, max_steps=3)
         before = state_of(trainer, tmp_path / "before")
         names = files_of(saved)
-        assert {"manifest.json", "dense.npz"} < set(names)
-        assert len(names) == 2 + 2 * 16
-        picked = {"manifest.json", "dense.npz", *names[2:5], names[-1]}
+        assert {"manifest.json", "dense.npz", "progress.npz"} < set(names)
+        assert len(names) == 3 + 2 * 16
+        picked = {"manifest.json", "dense.npz", "progress.npz", *names[3:6], names[-1]}
         for name, way in damages(saved):
             if name not in picked and way != "missing":
                 continue

@@ -26,10 +26,10 @@ class BadLines:
         ConfigError: `limit` is negative, or the file cannot be written.
     """
 
-    path: Path
-    limit: int
-    _seen: set[tuple[Path, int]] = field(default_factory=set, repr=False)
-    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    path: Path = field(compare=False)  # a run may be resumed with another, and a higher limit
+    limit: int = field(compare=False)
+    _seen: set[tuple[Path, int]] = field(default_factory=set, repr=False, compare=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.limit < 0:

@@ -49,6 +49,10 @@ OPTIONS = [
     ("grpc.max_reconnect_backoff_ms", 500),
     # Servers are named by address; a proxy of the environment has no part in it.
     ("grpc.enable_http_proxy", 0),
+    # A push is sent once: one that is sent again, after a lost answer, would be applied twice. grpc
+    # does so by itself for calls that it takes for unprocessed, and where a service config says so.
+    ("grpc.enable_retries", 0),
+    ("grpc.service_config_disable_resolution", 1),
     # A host that vanished without closing its connection is noticed.
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 20_000),

@@ -387,6 +387,27 @@ def test_ctrl_c_keeps_what_was_trained_and_leaves_nothing_behind(number, user, p
     assert list(user.temporary.iterdir()) == []
 
 
+def test_a_run_stopped_within_an_epoch_ends_as_an_undisturbed_one(user, parquet):
+    """To the last digit, though Ctrl-C comes at whatever step it does."""
+    flags = ["--data", parquet, "--epochs", "2", "--seed", "1", "--batch-size", "16"]
+    undisturbed = user.result(*flags, "--save", "a")
+    with on_a_terminal(user, *flags, "--save", "b") as (process, until):
+        until("epoch 1 · step ")
+        os.killpg(process.pid, signal.SIGINT)
+        assert "Traceback" not in until(None)
+        assert process.wait(SECONDS) == 130
+    position = json.loads((user.home / "b" / "manifest.json").read_text())["position"]
+    assert position["epoch"] == 0
+    assert position["batch"] > 0
+    resumed = user.result(*flags, "--load", "b", "--save", "b")
+    assert resumed["steps"] == undisturbed["steps"] - position["batch"]
+    for name in ("auc", "log_loss", "loss", "rows", "eval_samples"):
+        assert resumed[name] == undisturbed[name]
+    for path in (user.home / "a").rglob("*.*"):
+        found = user.home / "b" / path.relative_to(user.home / "a")
+        assert found.read_bytes() == path.read_bytes()
+
+
 def test_ctrl_c_while_it_waits_for_servers_ends_it(user, parquet):
     flags = ["--data", parquet, "--servers", "127.0.0.1:9", "--save", "c"]
     with on_a_terminal(user, *flags) as (process, until):

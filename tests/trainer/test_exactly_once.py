@@ -29,7 +29,7 @@ from ps_server.server import Server
 from ps_server.spec import SGD, Constant, TableSpec
 from tests.oracles.serial_executor import run_serially
 
-LATER = 60.0
+LATER = 20.0
 NUM_STEPS = 12
 TABLE = "witness"
 SPEC = TableSpec(TABLE, 1, SGD(1.0), Constant(0.0))
@@ -184,6 +184,7 @@ def run(script, client, *, staleness, capacities=(4, 2, 5, 1, 16)):
 
 def watched(function, *arguments, **options):
     """Returns what a function does in a thread of its own that must end."""
+    assert not hung, "an earlier run never ended"  # hypothesis would wait again, to shrink it
     result = []
     thread = threading.Thread(
         target=lambda: result.append(function(*arguments, **options)), daemon=True
@@ -191,7 +192,9 @@ def watched(function, *arguments, **options):
     before = set(threading.enumerate())
     thread.start()
     thread.join(LATER)
-    assert not thread.is_alive(), "the run never ended"
+    if thread.is_alive():
+        hung.append(thread)
+    assert not hung, "the run never ended"
     left = {t for t in set(threading.enumerate()) - before if t.name in STAGES}
     assert not left, f"threads left behind: {left}"
     return result[0]
@@ -249,6 +252,8 @@ def check(script, client, staleness, capacities):
             is_applied = script.fault in (Fault.PUSH_UNACKNOWLEDGED, Fault.COUNT)
             assert_prefix(held, at + is_applied)
 
+
+hung = []
 
 scripts = st.builds(
     Script,

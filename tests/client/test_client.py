@@ -241,24 +241,6 @@ def test_snapshot_of_another_table_is_refused(servers, tmp_path, num_servers):
                 client.load("user", paths)
 
 
-def test_pulls_and_pushes_of_many_threads_at_once_lose_nothing(servers):
-    spec = TableSpec("user", 4, SGD(1.0), Constant(0.0))
-    keys = np.arange(200, dtype=np.uint64)
-    with Client(servers(2)) as client, ThreadPoolExecutor(4) as threads:
-        client.attach([spec])
-        routed = {"user": client.route(keys)}
-        gradients = {"user": np.full((200, 4), -1, np.float32)}
-
-        def push(first):
-            for step in range(first, first + 25):
-                client.push(routed, gradients, step=step)
-                client.pull(routed, insert=True)
-
-        for future in [threads.submit(push, 25 * i + 1) for i in range(4)]:
-            future.result(LATER)
-        assert (client.pull(routed, insert=False)["user"] == 100).all()
-
-
 def test_killed_server_is_named(daemon, server):
     victim = daemon()
     with Client([victim.address, server]) as client, ThreadPoolExecutor(3) as threads:

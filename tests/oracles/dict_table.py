@@ -5,7 +5,7 @@ and cosine from libm: there the float32 weights agree to the last bit or two.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import xxhash
@@ -29,22 +29,32 @@ def bucket_of(key):
     return (key ^ (key >> 33)) >> 52
 
 
+def key_of(hash):
+    """Returns the key whose hash by the finalizer this is: its inverse."""
+    hash = ((hash ^ (hash >> 33)) * 0x9CB4B2F8129337DB) & WORD
+    hash = ((hash ^ (hash >> 33)) * 0x4F74430C22A54005) & WORD
+    return hash ^ (hash >> 33)
+
+
 def first_weights(spec, key):
     seed = xxhash.xxh64_intdigest(spec.name.encode(), spec.seed)
     stream = splitmix(splitmix((seed + GOLDEN) & WORD) ^ key)
-    draws = [splitmix((stream + (i + 1) * GOLDEN) & WORD) >> 11 for i in range(spec.dim + 1)]
+
+    def draw(i):
+        return (splitmix((stream + (i + 1) * GOLDEN) & WORD) >> 11) * 2.0**-53
+
     match spec.initializer:
         case Constant(value):
             return np.full(spec.dim, value, np.float32)
         case Uniform(low, high):
-            wide = [low + (high - low) * (draw * 2.0**-53) for draw in draws[: spec.dim]]
+            wide = [low + (high - low) * draw(i) for i in range(spec.dim)]
             last = np.nextafter(np.float32(high), np.float32(low))
             return np.minimum(np.array(wide, np.float32), last)
         case Normal(mean, std):
             normals = []
             for i in range(0, spec.dim, 2):
-                radius = math.sqrt(-2 * math.log((draws[i] + 1) * 2.0**-53))
-                angle = 2 * math.pi * (draws[i + 1] * 2.0**-53)
+                radius = math.sqrt(-2 * math.log(draw(i) + 2.0**-53))
+                angle = 2 * math.pi * draw(i + 1)
                 normals += [radius * math.cos(angle), radius * math.sin(angle)]
             return np.array([mean + std * x for x in normals[: spec.dim]], np.float32)
 
@@ -58,10 +68,14 @@ class Row:
 
 
 class DictTable:
-    """The methods of `ps_server.table.Table`, on a dict from key to Row."""
+    """The methods of `ps_server.table.Table`, on a dict from key to Row.
 
-    def __init__(self, spec):
+    `start(spec, key)` gives the weights of a new row.
+    """
+
+    def __init__(self, spec, start=first_weights):
         self.spec = spec
+        self.start = start
         self.rows = {}
         self.last_step = 0
 
@@ -74,7 +88,7 @@ class DictTable:
             for key in keys.tolist():
                 self._row(key)
         pulled = [
-            self.rows[key].weights if key in self.rows else first_weights(self.spec, key)
+            self.rows[key].weights if key in self.rows else self.start(self.spec, key)
             for key in keys.tolist()
         ]
         return np.array(pulled, np.float32).reshape(len(keys), self.spec.dim)
@@ -94,6 +108,15 @@ class DictTable:
         self.rows.clear()
         self.last_step = 0
 
+    def copy(self, keys=None):
+        """Returns a table of equal rows, all or those of `keys`, that goes its own way."""
+        other = DictTable(self.spec, self.start)
+        wanted = self.rows if keys is None else keys & self.rows.keys()
+        for key in wanted:  # an update replaces the weights, and writes into the state
+            other.rows[key] = replace(self.rows[key], state=self.rows[key].state.copy())
+        other.last_step = self.last_step
+        return other
+
     def export_rows(self, first_bucket, end_bucket):
         """Returns (key, Row) pairs by key."""
         inside = [key for key in self.rows if first_bucket <= bucket_of(key) < end_bucket]
@@ -104,7 +127,7 @@ class DictTable:
             optimizer = self.spec.optimizer
             initial = getattr(optimizer, "initial_accumulator", 0.0)
             state = np.full((optimizer.state_per_weight, self.spec.dim), initial, np.float32)
-            self.rows[key] = Row(first_weights(self.spec, key), state)
+            self.rows[key] = Row(self.start(self.spec, key), state)
         return self.rows[key]
 
 

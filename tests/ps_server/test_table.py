@@ -1,13 +1,13 @@
-"""The native table against a dict of arrays, bit for bit unless a test says otherwise."""
+"""The native table against a dict of arrays, bit for bit unless a test says otherwise.
+
+Any sequence of operations is tested in tests/integration/test_table_machine.py.
+"""
 
 import itertools
 import threading
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from ps_server import _native
 from ps_server.spec import NUM_BUCKETS, SGD, Adagrad, Adam, Constant, Normal, TableSpec, Uniform
@@ -127,37 +127,10 @@ def test_pull_without_insert_returns_first_weights_and_makes_no_row():
     assert table.num_rows == 2
 
 
-def test_pull_without_insert_reads_the_rows_that_are_there():
-    table, oracle = Table(spec_of()), DictTable(spec_of())
-    for each in (table, oracle):
-        each.push(u64(5), np.ones((1, 4), np.float32), step=1)
-    keys = u64(4, 5, 6)
-    assert np.array_equal(table.pull(keys, insert=False), oracle.pull(keys, insert=False))
-    assert table.num_rows == 1
-
-
 def test_pull_writes_to_out_and_returns_it():
     table, out = Table(spec_of()), np.empty((2, 4), np.float32)
     assert table.pull(u64(1, 2), out=out) is out
     assert np.array_equal(out, table.pull(u64(1, 2)))
-
-
-def test_edge_keys_are_keys_like_any_other():
-    table, oracle = Table(spec_of()), DictTable(spec_of())
-    keys = u64(*EDGE_KEYS)
-    gradients = gradients_of(np.random.default_rng(1), len(keys), 4)
-    for each in (table, oracle):
-        each.push(keys, gradients, step=1)
-    assert np.array_equal(table.pull(keys), oracle.pull(keys))
-    assert_same_rows(table, oracle)
-
-
-def test_empty_batches_change_nothing():
-    table = Table(spec_of())
-    assert table.pull(u64()).shape == (0, 4)
-    table.push(u64(), np.empty((0, 4), np.float32), step=1)
-    assert table.num_rows == 0
-    assert len(table.export_rows(0, NUM_BUCKETS)) == 0
 
 
 # Push
@@ -312,65 +285,6 @@ def test_import_overwrites_and_the_last_of_equal_keys_stays():
     assert table.last_step == 9
 
 
-# Any sequence of operations
-
-KEYS = st.lists(st.integers(0, 30) | st.sampled_from(EDGE_KEYS), max_size=40)
-
-
-class TableMachine(RuleBasedStateMachine):
-    def __init__(self):
-        super().__init__()
-        self.step = 0
-        self.spec = spec_of(3, Adam(0.05))
-        self.table, self.oracle = Table(self.spec), DictTable(self.spec)
-
-    @rule(keys=KEYS, insert=st.booleans())
-    def pull(self, keys, insert):
-        keys = u64(*keys)
-        pulled = self.table.pull(keys, insert=insert)
-        assert np.array_equal(pulled, self.oracle.pull(keys, insert=insert))
-
-    @rule(keys=KEYS, seed=st.integers(0, 2**32), ahead=st.integers(0, 3))
-    def push(self, keys, seed, ahead):
-        self.step += 1
-        gradients = gradients_of(np.random.default_rng(seed), len(keys), 3)
-        for each in (self.table, self.oracle):
-            each.push(u64(*keys), gradients, step=self.step + ahead)
-
-    @rule()
-    def move_to_a_new_table(self):
-        moved = Table(self.spec)
-        for first in range(0, NUM_BUCKETS, 1024):
-            moved.import_rows(self.table.export_rows(first, first + 1024))
-        self.table = moved
-        # A key that was never pushed has step 0, so an empty push may be forgotten.
-        self.oracle.last_step = max((row.step for row in self.oracle.rows.values()), default=0)
-
-    @rule()
-    def clear(self):
-        self.table.clear()
-        self.oracle.clear()
-
-    @invariant()
-    def same(self):
-        assert self.table.num_rows == self.oracle.num_rows
-        assert self.table.last_step == self.oracle.last_step
-        assert_same_rows(self.table, self.oracle)
-
-
-TableMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=20, deadline=None)
-test_any_sequence_of_operations_equals_the_dict = TableMachine.TestCase
-
-
-@given(st.lists(st.integers(0, 2**64 - 1), max_size=60), st.sampled_from([1, 8, 64]))
-@settings(max_examples=60, deadline=None)
-def test_any_keys_are_found_again(keys, num_stripes):
-    table = native_of(num_stripes)
-    table.pull(u64(*keys), True)
-    assert table.num_rows() == len(set(keys))
-    assert table.export_rows(0, NUM_BUCKETS)[0].tolist() == sorted(set(keys))
-
-
 # Threads
 
 
@@ -407,22 +321,6 @@ def test_threads_that_insert_overlapping_keys_make_each_row_once():
     run_together(*(lambda part=part: insert(part) for part in parts))
     assert table.num_rows == 60_000
     assert np.array_equal(table.pull(keys), Table(spec_of()).pull(keys))
-
-
-def test_pushes_of_one_key_from_many_threads_all_count():
-    # Sums of ones are exact in float32, so the order of the pushes does not show.
-    table = Table(spec_of(4, SGD(1.0), Constant(0.0)))
-    keys, ones = np.arange(500, dtype=np.uint64), np.ones((500, 4), np.float32)
-
-    def push():
-        for step in range(1, 51):
-            table.push(keys, ones, step=step)
-
-    run_together(push, push, push, push)
-    assert (table.pull(keys) == -200).all()
-    rows = table.export_rows(0, NUM_BUCKETS)
-    assert (rows.num_pushes == 200).all()
-    assert (rows.steps == 50).all()
 
 
 def test_export_beside_pushes_and_inserts_has_whole_rows_and_all_that_were_there():

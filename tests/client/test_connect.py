@@ -20,6 +20,7 @@ from hetero_pipe.errors import (
     SpecMismatch,
     TableNotFound,
 )
+from ps_server.route import Route
 from ps_server.server import Server
 from ps_server.spec import SGD, Adagrad, Constant, TableSpec
 from ps_server.wire import ps_pb2, ps_pb2_grpc, route_to_message, spec_to_message
@@ -97,6 +98,19 @@ def test_workers_that_start_at_once_agree_whatever_they_call_the_servers(servers
         push_some(client)
     for client in clients:
         client.close()
+
+
+def test_route_that_the_servers_hold_is_taken_whatever_its_order(servers):
+    """The order is ours to choose for new tables alone: rows are where the held one says."""
+    with Client(servers(3)) as client:
+        held = Route(client._route.servers[::-1])
+        for connection in client._connections:
+            connection.control.create_table(SPEC, held).result()
+    with Client(client.addresses) as other:
+        other.attach([SPEC])
+        assert other.addresses == client.addresses[::-1]
+        push_some(other)
+        assert other.num_rows() == {"user": len(KEYS)}
 
 
 def test_another_set_of_servers_is_refused_by_naming_both(servers):

@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 namespace ps_server {
@@ -23,7 +24,7 @@ class Dedup {
   Dedup(const uint64_t* keys, size_t n, const uint16_t* owners, size_t num_owners,
         int64_t* inverse);
 
-  size_t num_unique() const { return hashes_.size(); }
+  size_t num_unique() const { return num_unique_; }
 
   // Unique keys of each owner.
   const std::vector<int64_t>& counts() const { return counts_; }
@@ -35,7 +36,8 @@ class Dedup {
   void FindUnique(const uint64_t* keys, size_t n, int64_t* inverse);
   void GroupByOwner(const uint16_t* owners, int64_t* inverse, size_t n);
 
-  std::vector<uint64_t> hashes_;     // of the unique keys, by first occurrence
+  std::unique_ptr<uint64_t[]> unique_;  // by first occurrence; the rest of [n + 1] is unset
+  size_t num_unique_ = 0;
   std::vector<uint32_t> positions_;  // where each goes; empty if it stays
   std::vector<int64_t> counts_;
 };

@@ -144,6 +144,17 @@ def test_dedup_of_a_large_batch_agrees_with_unique(num_servers):
     assert_groups(keys, owners_of(num_servers), num_servers)
 
 
+def test_dedup_remembers_nothing_of_the_batches_before():
+    """A thread keeps its table: of a batch this large it does not, of smaller ones it does."""
+    rng = np.random.default_rng(2)
+    for size in [100, 3, 50_000, 0, 1, 2_200_000, 100, 50_000]:
+        keys = rng.integers(0, max(size, 1), size).astype(np.uint64)
+        found = dedup(keys, ONE_OWNER, num_owners=1)
+        first = np.unique(keys, return_index=True)[1]
+        assert np.array_equal(found.unique, keys[np.sort(first)])
+        assert np.array_equal(found.unique[found.inverse], keys)
+
+
 def test_dedup_counts_owners_that_own_no_key():
     found = dedup(np.array([7, 7], np.uint64), ONE_OWNER, num_owners=3)
     assert found.counts.tolist() == [1, 0, 0]

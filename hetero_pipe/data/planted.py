@@ -7,7 +7,7 @@ deviation 1 on a pilot sample::
 
     keys  = sum of e(k) over the slots                   logistic regression finds it
     pairs = sum of f(k) f(l) over a few pairs of slots   it takes factors to find it
-    dense = sum of a weight times a standardised value, or of a weight if it is missing
+    dense = sum of a weight times a number                dense values find it
 
 The effects e and f of a key, uniform, of mean 0 and variance 1, are bits of one
 hash of (seed, slot, value): nothing is stored, however many keys there are.
@@ -36,13 +36,13 @@ class Sample:
 
     Attributes:
         values: uint32 `[slots, n]`.
-        numbers: `[num_dense, n]`, standardised.
-        is_missing: bool `[num_dense, n]`.
+        numbers: `[num_dense, n]`: log(1 + x) of each integer x, 0 where it is
+            missing, as a reader gives it, by the column's scale. All of it can be
+            seen, so the best prediction can be reached.
     """
 
     values: NDArray[np.uint32]
     numbers: Floats
-    is_missing: NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -112,9 +112,10 @@ class PlantedModel:
                 factors[slot] = _effect(bits & np.uint64(2**32 - 1))
         for one, other in _PAIRS:
             pairs += factors[one] * factors[other]
-        weights = rng.uniform(-1, 1, (2, len(sample.numbers)))
-        for i, (weight, weight_missing) in enumerate(weights.T):
-            dense += np.where(sample.is_missing[i], weight_missing, weight * sample.numbers[i])
+        for weight, numbers in zip(
+            rng.uniform(-1, 1, len(sample.numbers)), sample.numbers, strict=True
+        ):
+            dense += weight * numbers
         return keys, pairs, dense
 
 

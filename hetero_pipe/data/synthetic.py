@@ -253,7 +253,6 @@ def synthetic_criteo(
     pilot = Sample(
         np.concatenate([each.values for each in pilots], axis=1),
         np.concatenate([each.numbers for each in pilots], axis=1),
-        np.concatenate([each.is_missing for each in pilots], axis=1),
     )
     source = _Samples(
         num_samples, seed, slots, PlantedModel.fitted(seed, signal, pilot, LABEL_RATE)
@@ -275,12 +274,13 @@ def _draw(
         variance = np.log1p((count.deviation / count.mean) ** 2)
         values = np.rint(np.exp(numbers[i] * variance**0.5 + np.log(count.mean) - variance / 2))
         columns[count.name] = pa.array(values.astype(np.int64), mask=is_missing[i])
+        numbers[i] = np.where(is_missing[i], 0.0, np.log1p(values) / variance**0.5)
     values = np.empty((len(slots), _BLOCK), np.uint32)
     for i, slot in enumerate(slots):
         ranks = BoundedZipf(slot.cardinality, slot.exponent).sample(_BLOCK, rng)
         values[i] = _scattered(ranks, i)
         columns[slot.name] = _hexadecimal(values[i], ranks == 0 if slot.is_often_empty else None)
-    return Sample(values, numbers, is_missing), columns
+    return Sample(values, numbers), columns
 
 
 def _scattered(ranks: NDArray[np.int64], slot: int) -> NDArray[np.uint32]:

@@ -9,5 +9,6 @@ from hetero_pipe.pipeline.executor import Executor
 from hetero_pipe.pipeline.handoff import Closed, Handoff
 from hetero_pipe.pipeline.stage import Stage
 from hetero_pipe.pipeline.staleness import StalenessGate
+from hetero_pipe.pipeline.timeline import StageTime, Timeline
 
-__all__ = ["Closed", "Executor", "Handoff", "Stage", "StalenessGate"]
+__all__ = ["Closed", "Executor", "Handoff", "Stage", "StageTime", "StalenessGate", "Timeline"]

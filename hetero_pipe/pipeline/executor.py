@@ -1,13 +1,14 @@
 """Executor: runs a chain of stages, each in its own thread."""
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
 from hetero_pipe.errors import HeteroPipeError, StageError
 from hetero_pipe.pipeline.handoff import Closed, Handoff
 from hetero_pipe.pipeline.stage import Stage
+from hetero_pipe.pipeline.timeline import StageClock, Timeline
 
 __all__ = ["Executor"]
 
@@ -48,6 +49,7 @@ class Executor:
         self._first_step = first_step
         self._handoffs: list[Handoff[tuple[int, Any]]] = [Handoff(c) for c in capacities]
         assert len(self._handoffs) == len(stages) + 1, "a hand-off before each stage and the caller"
+        self._clocks = [StageClock(name) for name in (source_name, *(s.name for s in stages))]
         self._stopping = threading.Event()
         self._failure: tuple[int, BaseException] | None = None
         self._failure_lock = threading.Lock()
@@ -81,6 +83,22 @@ class Executor:
         """Takes no more from the source; the steps under way still come out of `results`."""
         self._stopping.set()
 
+    def timeline(self, *, waiting_at_gate: Mapping[str, float] | None = None) -> Timeline:
+        """Returns where the time of the source and of each stage went, so far.
+
+        Args:
+            waiting_at_gate: Seconds that stages, by name, have waited in `run` for
+                what another stage does: the executor cannot tell them from work.
+        """
+        waits = waiting_at_gate or {}
+        names = (self._source_name, *(stage.name for stage in self._stages))
+        return Timeline(
+            tuple(
+                clock.time(waiting_at_gate=waits.get(name, 0.0))
+                for name, clock in zip(names, self._clocks, strict=True)
+            )
+        )
+
     def __enter__(self) -> "Executor":
         try:
             for thread in self._threads:
@@ -105,7 +123,8 @@ class Executor:
                     thread.join()
 
     def _read(self) -> None:
-        step = self._first_step
+        step, clock = self._first_step, self._clocks[0]
+        clock.start()
         try:
             # Asked before each item: the one that `stop` overtakes is never read.
             while not self._stopping.is_set():
@@ -113,7 +132,9 @@ class Executor:
                     item = next(self._source)
                 except StopIteration:
                     break
+                clock.has_run()
                 self._handoffs[0].put((step, item))
+                clock.has_output()
                 step += 1
             self._handoffs[0].finish()
         except Closed:
@@ -123,7 +144,8 @@ class Executor:
 
     def _work(self, index: int) -> None:
         stage, before, after = self._stages[index], *self._handoffs[index : index + 2]
-        step = self._first_step
+        step, clock = self._first_step, self._clocks[index + 1]
+        clock.start()
         try:
             while True:
                 try:
@@ -131,7 +153,11 @@ class Executor:
                 except Closed:
                     after.finish()
                     return
-                after.put((step, stage.run(step, item)))
+                clock.has_input()
+                result = stage.run(step, item)
+                clock.has_run()
+                after.put((step, result))
+                clock.has_output()
         except Closed:
             return
         except BaseException as error:  # a thread's failure is the caller's to handle

@@ -1,6 +1,8 @@
 """StalenessGate: how many of the latest pushes a pull may miss."""
 
 import threading
+import time
+from collections.abc import Callable
 
 from hetero_pipe.pipeline.handoff import Closed
 
@@ -21,18 +23,28 @@ class StalenessGate:
     Args:
         staleness: Pushes that a pull may miss, at least 0.
         first_step: Number of the first step.
+        clock: Tells the time, in seconds.
 
     Raises:
         ValueError: `staleness` is negative.
     """
 
-    def __init__(self, staleness: int, *, first_step: int = 0) -> None:
+    def __init__(
+        self,
+        staleness: int,
+        *,
+        first_step: int = 0,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
         if staleness < 0:
             raise ValueError(f"staleness must be at least 0, got staleness={staleness}")
         self._staleness = staleness
+        self._clock = clock
         self._changed = threading.Condition()
         self._num_done = first_step  # pushes of all steps below this are acknowledged
         self._largest = 0
+        self._num_missed = 0
+        self._seconds_waited = 0.0
         self._closed = False
 
     @property
@@ -40,17 +52,31 @@ class StalenessGate:
         """The most pushes that a pull has missed."""
         return self._largest
 
+    @property
+    def num_missed(self) -> int:
+        """The pushes that pulls have missed, summed over the pulls."""
+        return self._num_missed
+
+    @property
+    def seconds_waited(self) -> float:
+        """Seconds that pulls have waited here."""
+        return self._seconds_waited
+
     def wait_to_pull(self, step: int) -> None:
         """Returns when the pull of `step` may start.
 
         Raises:
             Closed: The gate was closed.
         """
+        start = self._clock()
         with self._changed:
             self._changed.wait_for(lambda: self._closed or step - self._num_done <= self._staleness)
+            self._seconds_waited += self._clock() - start
             if self._closed:
                 raise Closed
-            self._largest = max(self._largest, step - self._num_done)
+            missed = step - self._num_done
+            self._largest = max(self._largest, missed)
+            self._num_missed += missed
 
     def acknowledge(self, step: int) -> None:
         """Says that the push of `step` is applied on every server."""

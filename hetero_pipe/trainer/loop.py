@@ -94,6 +94,8 @@ class TrainLoop:
         finally:
             self.is_running = False
             record.max_staleness = gate.largest_seen
+            record.num_missed = gate.num_missed
+            record.timeline = executor.timeline(waiting_at_gate={"pull": gate.seconds_waited})
         if batches.is_exhausted:
             self.position = Position(self.position.epoch + 1)
         return batches.is_exhausted

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from hetero_pipe.pipeline import Timeline
+
 __all__ = ["Evaluation", "FitResult"]
 
 
@@ -33,6 +35,9 @@ class FitResult:
         auc: Over these samples, each predicted before its step; None if the
             labels are not 0 and 1, or all of one class.
         max_staleness: The most pushes that a pull has missed.
+        mean_staleness: The pushes that a pull has missed, on average.
+        timeline: Where the time of each stage went; `timeline.bottleneck` is the
+            stage to make faster, and `print(timeline)` a table.
         evaluations: On the evaluation reader, one an epoch.
     """
 
@@ -42,6 +47,8 @@ class FitResult:
     loss: float | None
     auc: float | None
     max_staleness: int
+    mean_staleness: float
+    timeline: Timeline
     evaluations: tuple[Evaluation, ...]
 
     @property

@@ -209,6 +209,8 @@ class Trainer:
             loss=self._loop.metrics.loss(),
             auc=self._loop.metrics.auc(),
             max_staleness=total.max_staleness,
+            mean_staleness=total.num_missed / max(total.num_steps, 1),
+            timeline=total.timeline,
             evaluations=tuple(evaluations),
         )
 

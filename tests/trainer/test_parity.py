@@ -254,6 +254,7 @@ def test_a_pull_misses_at_most_staleness_pushes(staleness, number, serve, reader
         asked = Asked(reader, staleness + waiting + held_by)
         result = trainer.fit(asked)
     assert result.max_staleness == staleness
+    assert 0 <= result.mean_staleness <= staleness
     assert result.num_steps == 20
 
 

@@ -10,10 +10,12 @@ from dataclasses import replace
 
 import numpy as np
 import paddle
+import paddle.nn.functional as F  # noqa: N812  # as everybody writes it
 import pytest
 from paddle import nn
 
 import hetero_pipe as hp
+from hetero_pipe.plan import STAGES
 from hetero_pipe.trainer import Evaluation, Progress
 from ps_server.server import Server
 from tests.toy import (
@@ -679,6 +681,24 @@ def test_a_plan_brings_its_own_servers_and_staleness(serve, reader):
     with hp.Trainer(model, optimizer=optimizer, plan=plan) as trainer:
         assert trainer.plan.servers == tuple(servers)
         assert trainer.fit(reader).max_staleness <= 1
+
+
+def test_fit_tells_which_stage_holds_the_others_up(reader):
+    model, optimizer = build()
+    never = threading.Event()
+
+    def slow_loss(logits, labels):
+        never.wait(0.02)  # the work of a device
+        return F.binary_cross_entropy_with_logits(logits, labels)
+
+    with hp.Trainer(model, optimizer=optimizer, loss=slow_loss) as trainer:
+        result = trainer.fit(reader, epochs=2)
+    assert result.timeline.bottleneck == "dense"
+    assert [stage.name for stage in result.timeline.stages] == list(STAGES)
+    assert {stage.num_steps for stage in result.timeline.stages} == {result.num_steps}
+    # At staleness 0 a pull waits for the step before it to be pushed.
+    assert result.timeline.stage("pull").waiting_at_gate > 0
+    assert result.mean_staleness == 0
 
 
 def test_a_plan_with_the_tightest_hand_offs_gives_the_same_bits(reader, tmp_path):

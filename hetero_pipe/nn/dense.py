@@ -222,10 +222,8 @@ def _shape_of(found: Any) -> list[int] | str:
 
 
 def _is_finite(array: NDArray[Any]) -> bool:
-    # A sum is finite only if no element is NaN or infinite, and costs no array. Only one of
-    # float64 can overflow without.
-    with np.errstate(invalid="ignore", over="ignore"):
-        return bool(np.isfinite(array.sum(dtype=np.float64))) or bool(np.isfinite(array).all())
+    # A quarter of the time of a sum in float64, which would need no array.
+    return bool(np.isfinite(array).all())
 
 
 def _check_optimizer(model: paddle.nn.Layer, optimizer: Any) -> None:

@@ -95,25 +95,22 @@ class GrpcTransport:
         self._ids: dict[str, int] = {}
 
     def pull(self, route: int, keys: Keys, *, insert: bool) -> Reply[list[NDArray[np.float32]]]:
-        tables = [
-            ps_pb2.TableKeys(table=name, keys=bytes_from_array(wanted), id=self._ids.get(name, 0))
-            for name, wanted in keys.items()
-        ]
-        request = ps_pb2.PullRequest(route=route, insert=insert, tables=tables)
+        request = ps_pb2.PullRequest(route=route, insert=insert)
+        for name, wanted in keys.items():
+            request.tables.add(table=name, keys=bytes_from_array(wanted), id=self._ids.get(name, 0))
         sizes = [len(wanted) for wanted in keys.values()]
         return self._start(self._stub.Pull, request, lambda reply: _rows(reply, sizes))
 
     def push(self, route: int, gradients: Gradients, *, step: int) -> Reply[None]:
-        tables = [
-            ps_pb2.TableGradients(
+        # Parts are made in the request: one that is made before it is copied into it.
+        request = ps_pb2.PushRequest(route=route, step=step)
+        for name, (keys, gradient) in gradients.items():
+            request.tables.add(
                 table=name,
                 keys=bytes_from_array(keys),
                 gradients=bytes_from_array(gradient),
                 id=self._ids.get(name, 0),
             )
-            for name, (keys, gradient) in gradients.items()
-        ]
-        request = ps_pb2.PushRequest(route=route, step=step, tables=tables)
         return self._start(self._stub.Push, request, _nothing)
 
     def stats(self) -> Reply[ServerStats]:

@@ -13,6 +13,7 @@ from pathlib import Path
 import grpc
 from google import protobuf
 
+from ps_server.memory import keep_freed_memory
 from ps_server.server import Server
 from ps_server.table import COMPILER
 from ps_server.version import VERSION
@@ -96,6 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         stream=sys.stderr,
         format="%(asctime)s %(levelname)s %(message)s",
     )
+    keep_freed_memory()
     signals = _catch_signals()
     force = threading.Timer(FORCE_SECONDS, _end_at_once)
     force.daemon = True

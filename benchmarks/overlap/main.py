@@ -121,10 +121,10 @@ def cases(batches: Sequence[hp.Batch], *, quick: bool) -> list[Case]:
 
     sleeps = [5] if quick else [2, 5, 10]
     found = [
-        Case(f"device {ms} ms", lambda ms=ms: sleeping(ms / 1e3), 60 if quick else 80)
+        Case(f"device {ms} ms", lambda ms=ms: sleeping(ms / 1e3), 40 if quick else 80)
         for ms in sleeps
     ]
-    found.append(Case("small model + 5 ms", lambda: small(5e-3), 30 if quick else 60))
+    found.append(Case("small model + 5 ms", lambda: small(5e-3), 20 if quick else 60))
     if not quick:
         found.append(Case("DeepFM on the CPU", deepfm, 8))
     return found

@@ -9,7 +9,7 @@ __all__ = ["Record"]
 
 @dataclass
 class Record:
-    """What some steps of training came to.
+    """Counts what one `fit` trains. Used by one thread at a time.
 
     Attributes:
         num_steps: Counted.

@@ -26,7 +26,8 @@ class Executor:
     the stages after it and come out of `results`, which then raises.
 
     Args:
-        source: What to run, one item a step. Iterated in a thread of its own.
+        source: What to run, one item a step. Iterated in a thread of its own, and
+            closed in the end if it can be, as a generator can.
         stages: In order. Each gets the item that the one before it returned.
         capacities: Items that may wait before each stage and before the caller,
             one more than there are stages.
@@ -121,6 +122,10 @@ class Executor:
             for thread in self._threads:
                 if thread.ident is not None:  # it was started
                     thread.join()
+            # A generator that nobody ends keeps its files and threads until it is collected.
+            close = getattr(self._source, "close", None)
+            if close is not None:
+                close()
 
     def _read(self) -> None:
         step, clock = self._first_step, self._clocks[0]

@@ -169,3 +169,9 @@ class _Counted:
             raise
         self._num_read += 1
         return batch
+
+    def close(self) -> None:
+        """Ends the reading, if that is a generator's."""
+        close = getattr(self._batches, "close", None)
+        if close is not None:
+            close()

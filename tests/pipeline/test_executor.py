@@ -249,6 +249,24 @@ def test_leaving_early_joins_every_thread(num_taken):
     assert threading.active_count() == before
 
 
+@pytest.mark.parametrize("num_taken", [1, 3])
+def test_leaving_closes_the_source(num_taken):
+    closed = []
+
+    def source():
+        try:
+            yield from itertools.count()
+        finally:
+            closed.append(True)
+
+    kept = source()  # as a traceback keeps it
+    with executor_of(kept, chain(lambda step, item: item)) as executor:
+        for _ in itertools.islice(executor.results(), num_taken):
+            pass
+        assert not closed
+    assert closed
+
+
 def test_leaving_by_an_exception_joins_every_thread_and_keeps_the_exception():
     before = threading.active_count()
     executor = executor_of(itertools.count(), chain(lambda step, item: item))

@@ -121,11 +121,7 @@ class TableReader:
         """
         if epoch < 0 or skip < 0:
             raise ConfigError(f"epoch and skip are at least 0, got epoch={epoch}, skip={skip}")
-        parts = self._parts()
-        if self.shuffle:
-            parts = self._shuffled(parts, epoch)
-        batches = (batch.compact() for batch in _cut(parts, self.batch_size))
-        return islice(batches, skip, None)
+        return self._batches(epoch, skip)
 
     def __iter__(self) -> Iterator[Batch]:
         """Returns the batches of the first epoch."""
@@ -174,6 +170,13 @@ class TableReader:
         hashes = row_hashes(part)
         is_ours = (hashes >= np.uint64(self.first_hash)) & (hashes <= np.uint64(self.last_hash))
         return np.flatnonzero(is_ours)
+
+    def _batches(self, epoch: int, skip: int) -> Iterator[Batch]:  # a generator: it can be closed
+        parts = self._parts()
+        if self.shuffle:
+            parts = self._shuffled(parts, epoch)
+        for batch in islice(_cut(parts, self.batch_size), skip, None):
+            yield batch.compact()
 
     def _parts(self) -> Iterator[Batch]:
         for chunk in ahead(self.source.chunks(), _NUM_AHEAD):

@@ -19,9 +19,10 @@ def reader_settings(reader: Reader) -> dict[str, Setting] | None:
     """Returns the settings of a reader by name, such as `batch_size` or `source.paths.0`.
 
     A reader that is a dataclass has one for each field, and for the fields of its
-    fields, but for those of `compare=False`, on which its batches do not depend; `kind`
-    is a class. A file is told by name and size: it may lie elsewhere when a run is resumed. A function is told by name, an array by its CRC-32. None: the reader
-    is no dataclass, and nothing is known of it.
+    fields, but for those of `compare=False`, on which its batches do not depend;
+    `kind` is a class. A file is told by name and size: it may lie elsewhere when a
+    run is resumed. A function is told by name, an array by its CRC-32. None: the
+    reader is no dataclass, and nothing is known of it.
 
     Raises:
         OSError: A file is not there.
@@ -50,8 +51,7 @@ def _settings(name: str, value: Any) -> Iterator[tuple[str, Setting]]:  # a fiel
         yield name, f"{value.dtype}{list(value.shape)}, crc32 {zlib.crc32(value.tobytes()):#010x}"
     elif is_dataclass(value):
         yield f"{inner}kind", type(value).__name__
-        for field in fields(value):
-            if field.compare:
-                yield from _settings(f"{inner}{field.name}", getattr(value, field.name))
+        for field in (each for each in fields(value) if each.compare):
+            yield from _settings(f"{inner}{field.name}", getattr(value, field.name))
     else:
         yield name, getattr(value, "__qualname__", type(value).__qualname__)

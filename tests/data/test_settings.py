@@ -38,7 +38,18 @@ def test_each_argument_is_a_setting(path):
         "seed": 3,
         "first_hash": 0,
         "last_hash": 2**64 - 1,
+        "log_dense": False,
     }
+
+
+def test_where_bad_lines_go_is_no_setting(tmp_path):
+    # A run that left lines out is resumed with another side file, or a higher limit.
+    path = write_csv(tmp_path / "a.csv", samples(9))
+    one = hp.read_csv(path, **COLUMNS, bad_lines=tmp_path / "one", max_bad_lines=1)
+    other = hp.read_csv(path, **COLUMNS, bad_lines=tmp_path / "longer", max_bad_lines=9)
+    (tmp_path / "longer").write_text("some lines")
+    assert reader_settings(one) == reader_settings(other)
+    assert reader_settings(one) != reader_settings(hp.read_csv(path, **COLUMNS))
 
 
 def test_json_keeps_them(path, tmp_path):

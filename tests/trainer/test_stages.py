@@ -23,12 +23,13 @@ def test_gate_opens_when_the_servers_have_the_push_and_no_earlier(daemon):
         trained = SimpleNamespace(keys=keys, gradients={"user": np.ones((100, 4), np.float32)})
         stuck.freeze()
         try:
-            pushed = threads.submit(PushStage(client, gate).run, 0, trained)
+            stage = PushStage(client, gate, lambda step, pushed: (step, pushed))
+            pushed = threads.submit(stage.run, 0, trained)
             next_pull = threads.submit(gate.wait_to_pull, 1)
             with pytest.raises(TimeoutError):
                 next_pull.result(SOON)
         finally:
             stuck.signal(signal.SIGCONT)
-        assert pushed.result(LATER) is trained
+        assert pushed.result(LATER) == (0, trained)
         next_pull.result(LATER)
         assert client.num_rows() == {"user": 100}

@@ -38,13 +38,6 @@ def read_csv(path, **options):
     return hp.read_csv(path, **{**columns, "batch_size": 32, "multi_hot_separator": "|", **options})
 
 
-@pytest.fixture(autouse=True)
-def no_thread_is_left():
-    before = set(threading.enumerate())
-    yield
-    assert set(threading.enumerate()) == before
-
-
 # ------------------------------------------------------------------ fit
 
 

@@ -12,6 +12,7 @@ from typing import Any
 _MODULE_OF = {
     "Adagrad": "ps_server.spec",
     "Adam": "ps_server.spec",
+    "BagRows": "hetero_pipe.nn",
     "Batch": "hetero_pipe.data",
     "Callback": "hetero_pipe.trainer",
     "CheckpointError": "hetero_pipe.errors",

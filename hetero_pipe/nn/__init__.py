@@ -4,6 +4,7 @@ It gives a model its batches as tensors, runs steps, and saves and sets the
 dense state. It never reads data and never speaks to a server.
 """
 
+from hetero_pipe.nn.bag import BagRows
 from hetero_pipe.nn.batch import PulledRows, TensorBatch
 from hetero_pipe.nn.dense import DenseStep, Loss, StepOutput, TableRows
 from hetero_pipe.nn.device import Device, current_device, say_settings
@@ -12,6 +13,7 @@ from hetero_pipe.nn.random import load_random_state, random_state
 from hetero_pipe.nn.state import dense_state, load_dense_state
 
 __all__ = [
+    "BagRows",
     "DenseStep",
     "Device",
     "Embedding",

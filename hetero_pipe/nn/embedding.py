@@ -9,7 +9,8 @@ import paddle.nn.functional as F  # noqa: N812  # as everybody writes it
 
 from hetero_pipe.data import Lookup
 from hetero_pipe.errors import ConfigError
-from hetero_pipe.nn.batch import TensorBatch
+from hetero_pipe.nn.bag import BagRows
+from hetero_pipe.nn.batch import PulledRows, TensorBatch
 from ps_server.spec import Adagrad, Initializer, Optimizer, TableSpec, Uniform
 
 __all__ = ["Embedding", "find_embeddings"]
@@ -22,6 +23,7 @@ class Embedding(paddle.nn.Layer):  # type: ignore[misc]  # paddle has no types
 
     Called with the batch it returns float32 `[batch, len(slots), dim]`. A slot
     with several keys a sample is pooled; a sample without keys gets zeros.
+    `unpooled(batch, slot)` returns the rows of a slot one by one, `[n, dim]`.
 
     The rows are no parameters of the layer: they live in a table on the
     parameter servers, or in the trainer's process, and the table's optimizer
@@ -29,13 +31,15 @@ class Embedding(paddle.nn.Layer):  # type: ignore[misc]  # paddle has no types
     model lists its dense part alone.
 
     Args:
-        slots: Whose keys are looked up. Equal values of two slots are two keys.
+        slots: Whose keys are looked up. Equal values of two slots are two keys,
+            unless the reader's `shared_keys` makes them one.
         dim: Weights of a row.
         optimizer: Moves the rows, by default `Adagrad(0.05)`. A gradient is
             that of the loss, summed over the occurrences of a key, as Paddle's.
         initializer: What a new row starts as, by default `Uniform(-0.01, 0.01)`.
         pooling: `sum` or `mean`, of a sample's rows of one slot; one for all
-            slots or one for each, as a dict.
+            slots or one for each, as a dict. A slot with None is not pooled: it
+            is not among the slots that a call returns.
         name: Of the table. By default the path of the layer in the model.
         seed: New rows are a function of (seed, name, key).
 
@@ -50,7 +54,7 @@ class Embedding(paddle.nn.Layer):  # type: ignore[misc]  # paddle has no types
         *,
         optimizer: Optimizer | None = None,
         initializer: Initializer | None = None,
-        pooling: str | Mapping[str, str] = "sum",
+        pooling: str | Mapping[str, str | None] | None = "sum",
         name: str | None = None,
         seed: int = 0,
     ) -> None:
@@ -66,6 +70,7 @@ class Embedding(paddle.nn.Layer):  # type: ignore[misc]  # paddle has no types
         self._initializer = Uniform() if initializer is None else initializer
         self._seed = seed
         self._pooling = _poolings(self.slots, pooling)
+        self._pooled_slots = [slot for slot in self.slots if self._pooling[slot] is not None]
         self._check_kinds()
         self.spec("unnamed" if name is None else name)  # a mistake shows where it was made
 
@@ -105,11 +110,65 @@ class Embedding(paddle.nn.Layer):  # type: ignore[misc]  # paddle has no types
             raise ConfigError(f"Embedding({list(self.slots)}): {error}") from error
 
     def forward(self, batch: Any) -> paddle.Tensor:  # what a user may pass by mistake
-        """Returns the pooled rows of each slot, `[batch, len(slots), dim]`.
+        """Returns the pooled rows of each pooled slot, `[batch, slots, dim]`.
 
         Raises:
-            ConfigError: The layer was called outside a Trainer.
+            ConfigError: The layer was called outside a Trainer, or pools no slot.
         """
+        pulled = self._pulled(batch)
+        if not self._pooled_slots:
+            raise ConfigError(
+                f"a call returns pooled rows, got pooling=None for all of {list(self.slots)}; "
+                "read the rows of a slot with .unpooled(batch, slot)"
+            )
+        lookup, rows, to_tensor = pulled.lookup, pulled.rows, batch.device.to_tensor
+        if rows.shape[0] == 0:  # Paddle's segment_sum and embedding fail on no rows
+            return paddle.zeros([lookup.size, len(self._pooled_slots), self.dim])
+        parts = {
+            slot: self._pool(slot, lookup, rows, to_tensor)
+            for slot in self._pooled_slots
+            if slot in lookup.bags
+        }
+        single_slots = [slot for slot in self._pooled_slots if slot not in parts]
+        if single_slots:
+            index = lookup.single
+            if len(single_slots) != len(lookup.single_slots):
+                index = index[:, [lookup.single_slots.index(slot) for slot in single_slots]]
+            single = F.embedding(to_tensor(np.ascontiguousarray(index)), rows)
+            if not parts:
+                return single  # [batch, single slots, dim]
+            parts |= {slot: single[:, i] for i, slot in enumerate(single_slots)}
+        return paddle.stack([parts[slot] for slot in self._pooled_slots], axis=1)
+
+    def unpooled(self, batch: Any, slot: str) -> BagRows:  # as in forward
+        """Returns the rows of a slot one by one, `[n, dim]` for its n keys, and where bags begin.
+
+        Any slot of the layer, whatever its pooling; each call gives gradients of
+        its own, which add up.
+
+        Raises:
+            ConfigError: The layer was called outside a Trainer, or has no such slot.
+        """
+        pulled = self._pulled(batch)
+        if slot not in self.slots:
+            raise ConfigError(f"an Embedding of {list(self.slots)} has no rows of slot {slot!r}")
+        lookup, to_tensor = pulled.lookup, batch.device.to_tensor
+        if slot in lookup.bags:
+            index, samples = lookup.bags[slot].rows, lookup.bags[slot].samples
+        else:
+            index = np.ascontiguousarray(lookup.single[:, lookup.single_slots.index(slot)])
+            samples = np.arange(lookup.size)
+        # F.embedding fails without keys.
+        rows = F.embedding(to_tensor(index), pulled.rows) if len(index) else None
+        return BagRows(
+            paddle.zeros([0, self.dim]) if rows is None else rows,
+            samples=to_tensor(samples),
+            offsets=to_tensor(np.searchsorted(samples, np.arange(lookup.size + 1))),
+            size=lookup.size,
+            end=int(samples[-1]) + 1 if len(samples) else 0,
+        )
+
+    def _pulled(self, batch: Any) -> PulledRows:
         if not isinstance(batch, TensorBatch):
             raise ConfigError(
                 f"hp.Embedding is called with a batch by hp.Trainer, which pulls its rows, got "
@@ -123,17 +182,7 @@ class Embedding(paddle.nn.Layer):  # type: ignore[misc]  # paddle has no types
                 f"{list(self.slots)} outside it; keep it in an attribute or a paddle.nn.LayerList, "
                 "not in a plain list"
             )
-        lookup, rows = pulled.lookup, pulled.rows
-        if rows.shape[0] == 0:  # Paddle's segment_sum and embedding fail on no rows
-            return paddle.zeros([lookup.size, len(self.slots), self.dim])
-        to_tensor = batch.device.to_tensor
-        parts = {slot: self._pool(slot, lookup, rows, to_tensor) for slot in lookup.bags}
-        if lookup.single_slots:
-            single = F.embedding(to_tensor(lookup.single), rows)  # [batch, single slots, dim]
-            if not parts:
-                return single
-            parts |= {slot: single[:, i] for i, slot in enumerate(lookup.single_slots)}
-        return paddle.stack([parts[slot] for slot in self.slots], axis=1)
+        return pulled
 
     def _pool(
         self, slot: str, lookup: Lookup, rows: paddle.Tensor, to_tensor: Any
@@ -174,16 +223,18 @@ def find_embeddings(model: paddle.nn.Layer) -> dict[str, Embedding]:
     return found
 
 
-def _poolings(slots: tuple[str, ...], pooling: str | Mapping[str, str]) -> dict[str, str]:
-    if not isinstance(pooling, (str, Mapping)):
+def _poolings(
+    slots: tuple[str, ...], pooling: str | Mapping[str, str | None] | None
+) -> dict[str, str | None]:
+    if not (pooling is None or isinstance(pooling, (str, Mapping))):
         raise ConfigError(
-            f"pooling is {' or '.join(POOLINGS)}, or a dict of them by slot, got {pooling!r}"
+            f"pooling is sum, mean or None, or a dict of them by slot, got {pooling!r}"
         )
-    by_slot = dict.fromkeys(slots, pooling) if isinstance(pooling, str) else dict(pooling)
+    by_slot = dict(pooling) if isinstance(pooling, Mapping) else dict.fromkeys(slots, pooling)
     poolings = {slot: by_slot.pop(slot, "sum") for slot in slots}
     if by_slot:
         raise ConfigError(f"pooling names slots of {list(slots)}, got {', '.join(by_slot)}")
     for slot, kind in poolings.items():
-        if kind not in POOLINGS:
-            raise ConfigError(f"pooling is {' or '.join(POOLINGS)}, got {kind!r} for slot {slot!r}")
+        if kind is not None and kind not in POOLINGS:
+            raise ConfigError(f"pooling is sum, mean or None, got {kind!r} for slot {slot!r}")
     return poolings

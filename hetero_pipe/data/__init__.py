@@ -8,7 +8,7 @@ batches, bit by bit.
 """
 
 import glob
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
 from pathlib import Path
 
@@ -55,6 +55,7 @@ def read_csv(
     shuffle: int = 0,
     seed: int = 0,
     multi_hot_separator: str | None = None,
+    shared_keys: Mapping[str, str] | None = None,
     delimiter: str = ",",
     log_dense: bool = False,
     bad_lines: str | PathLike[str] | None = None,
@@ -81,6 +82,9 @@ def read_csv(
         seed: The order of an epoch is a function of (seed, epoch).
         multi_hot_separator: What stands between the values of one field, in
             every slot; empty values are dropped. None: a field is one value.
+        shared_keys: Slots whose values have the keys of another slot, such as
+            `{"history": "movie"}`: an `hp.Embedding` of both then has one row for
+            a movie, wherever it stands. Other slots have keys of their own.
         delimiter: The character between two fields.
         log_dense: Whether a dense value x becomes sign(x) log(1 + |x|).
         bad_lines: A file, which is replaced, that takes the lines which cannot be
@@ -99,7 +103,7 @@ def read_csv(
             "delimiter is one ASCII character that is not multi_hot_separator, "
             f"got delimiter={delimiter!r} and multi_hot_separator={multi_hot_separator!r}"
         )
-    columns = _columns(slots, dense, label, multi_hot_separator)
+    columns = _columns(slots, dense, label, multi_hot_separator, shared_keys)
     files = _files(paths)
     side_file = _side_file(bad_lines, max_bad_lines, files)
     source = CsvSource(files, columns, delimiter, bad_lines=side_file)
@@ -145,7 +149,7 @@ def read_criteo(
         ConfigError: As in `read_csv`; a file has no labels and `label` is not None.
         DataError: As in `read_csv`.
     """
-    columns = _columns(slots, dense, label, None)
+    columns = _columns(slots, dense, label, None, None)
     unlabelled = (*CRITEO_DENSE, *CRITEO_SLOTS)
     files = _files(paths)
     source = CsvSource(
@@ -171,6 +175,7 @@ def read_parquet(
     shuffle: int = 0,
     seed: int = 0,
     multi_hot_separator: str | None = None,
+    shared_keys: Mapping[str, str] | None = None,
     log_dense: bool = False,
 ) -> TableReader:
     """Returns a reader of Parquet files.
@@ -195,6 +200,9 @@ def read_parquet(
         multi_hot_separator: What stands between the values of one text, in
             every slot of text; empty values are dropped. None: a text is one
             value.
+        shared_keys: Slots whose values have the keys of another slot, such as
+            `{"history": "movie"}`: an `hp.Embedding` of both then has one row for
+            a movie, wherever it stands. Other slots have keys of their own.
         log_dense: Whether a dense value x becomes sign(x) log(1 + |x|).
 
     Raises:
@@ -203,7 +211,7 @@ def read_parquet(
             or no file has a row. Wrong values are seen while iterating, and
             named by file and row, from 1.
     """
-    columns = _columns(slots, dense, label, multi_hot_separator)
+    columns = _columns(slots, dense, label, multi_hot_separator, shared_keys)
     source = ParquetSource(_files(paths), columns)
     reader = TableReader(source, columns, batch_size, shuffle, seed, log_dense=log_dense)
     source.check()
@@ -211,12 +219,16 @@ def read_parquet(
 
 
 def _columns(
-    slots: Sequence[str], dense: Sequence[str], label: str | None, separator: str | None
+    slots: Sequence[str],
+    dense: Sequence[str],
+    label: str | None,
+    separator: str | None,
+    shared_keys: Mapping[str, str] | None,
 ) -> Columns:
     for name, columns in (("slots", slots), ("dense", dense)):
         if isinstance(columns, str):
             raise ConfigError(f"{name} is a sequence of columns, got a text; write [{columns!r}]")
-    return Columns(tuple(slots), tuple(dense), label, separator)
+    return Columns(tuple(slots), tuple(dense), label, separator, dict(shared_keys or {}))
 
 
 def _side_file(

@@ -1,8 +1,8 @@
 """Arrow columns -> the keys, dense values and labels of a batch, without a step per row."""
 
 import difflib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
@@ -63,12 +63,15 @@ class Columns:
         dense: Numeric columns, in the order of a batch's dense columns.
         label: The numeric column to learn, or None.
         separator: Splits the text of a slot into the keys of a bag, or None.
+        shared_keys: By slot, another one: a value of the first has the key that
+            it has in the second.
     """
 
     slots: tuple[str, ...]
     dense: tuple[str, ...]
     label: str | None
     separator: str | None
+    shared_keys: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.slots and not self.dense:
@@ -87,6 +90,13 @@ class Columns:
             raise ConfigError(
                 "multi_hot_separator is text such as '|', or None for one value a cell, got ''"
             )
+        for slot, other in self.shared_keys.items():
+            # A chain would leave open whether its middle has keys of its own.
+            if {slot, other} - set(self.slots) or slot == other or other in self.shared_keys:
+                raise ConfigError(
+                    "shared_keys maps a slot to another one, which has keys of its own, got "
+                    f"{slot!r} to {other!r} with slots={self.slots}; name two of them"
+                )
 
     @property
     def numbers(self) -> tuple[str, ...]:
@@ -153,7 +163,11 @@ class Columns:
             dense[:, i] = self._dense(name, rows.column(name), chunk)
         return Batch(
             bags={
-                slot: to_bags(rows.column(slot), slot=slot, separator=self.separator)
+                slot: to_bags(
+                    rows.column(slot),
+                    slot=self.shared_keys.get(slot, slot),
+                    separator=self.separator,
+                )
                 for slot in self.slots
             },
             dense=dense,

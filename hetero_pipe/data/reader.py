@@ -1,6 +1,6 @@
 """Where a trainer's batches come from, and the reader of tables in files."""
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Protocol
@@ -71,6 +71,8 @@ class TableReader:
         seed: The order of an epoch is a function of (seed, epoch).
         first_hash: The lowest hash of a row that is read; see `split`.
         last_hash: The highest.
+        hashed_slots: The slots that the hash of a row covers; None is all, and
+            the dense values.
         log_dense: Whether a dense value x becomes sign(x) log(1 + |x|).
     """
 
@@ -81,6 +83,7 @@ class TableReader:
     seed: int = 0
     first_hash: int = 0
     last_hash: int = HASH_RANGE - 1
+    hashed_slots: tuple[str, ...] | None = None
     log_dense: bool = False
 
     def __post_init__(self) -> None:
@@ -131,7 +134,9 @@ class TableReader:
         """Returns a reader of the same rows in the order of the files."""
         return replace(self, shuffle=0)
 
-    def split(self, fraction: float) -> "tuple[TableReader, TableReader]":
+    def split(
+        self, fraction: float, *, by: Sequence[str] | None = None
+    ) -> "tuple[TableReader, TableReader]":
         """Returns two readers that share out the rows: for training and for evaluation.
 
         A row is for evaluation when a hash of it is low. The hash covers the keys
@@ -142,19 +147,31 @@ class TableReader:
 
         Args:
             fraction: The share of rows for evaluation, above 0 and below 1.
+            by: The slots that the hash covers, alone: rows equal in these are
+                on one side. Readers of one file that differ in other slots are
+                split alike. None: every slot and dense value.
 
         Returns:
             The training reader, which shuffles as this one does, and the
             evaluation reader, in the order of the files.
 
         Raises:
-            ConfigError: `fraction` is not above 0 and below 1.
+            ConfigError: `fraction` is not above 0 and below 1; `by` names no
+                slot, or another than this side was split by.
         """
+        by = None if by is None else tuple(by)
         if not 0 < fraction < 1:
             raise ConfigError(f"fraction is above 0 and below 1, got fraction={fraction}")
+        if by is not None and (not by or set(by) - set(self.slots)):
+            raise ConfigError(f"by names slots of {', '.join(self.slots)}, got by={list(by)}")
+        if self.is_split and by != self.hashed_slots:
+            raise ConfigError(
+                f"a side is split again by the same slots, {self.hashed_slots or 'all'}, got "
+                f"by={by or 'all'}; pass by= as the first split had it"
+            )
         cut = self.first_hash + int((self.last_hash + 1 - self.first_hash) * fraction)
-        train = replace(self, first_hash=cut)
-        return train, replace(self, last_hash=cut - 1).in_order()
+        train = replace(self, first_hash=cut, hashed_slots=by)
+        return train, replace(self, last_hash=cut - 1, hashed_slots=by).in_order()
 
     @property
     def is_split(self) -> bool:
@@ -167,7 +184,7 @@ class TableReader:
         Args:
             part: As the files have it, `log_dense` not yet applied.
         """
-        hashes = row_hashes(part)
+        hashes = row_hashes(part, self.hashed_slots)
         is_ours = (hashes >= np.uint64(self.first_hash)) & (hashes <= np.uint64(self.last_hash))
         return np.flatnonzero(is_ours)
 

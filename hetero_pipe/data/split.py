@@ -1,5 +1,7 @@
 """A hash of what a sample is made of, by which a reader splits its rows in two."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,7 +17,7 @@ _COLUMN = np.uint64(0x9E3779B97F4A7C15)
 _POSITION = np.uint64(0xC2B2AE3D27D4EB4F)
 
 
-def row_hashes(batch: Batch) -> NDArray[np.uint64]:
+def row_hashes(batch: Batch, slots: Sequence[str] | None = None) -> NDArray[np.uint64]:
     """Returns a hash of each sample, uint64 `[batch]`, uniform over [0, 2**64).
 
     It is a function of the keys of each slot, bag by bag, and of the bits of the
@@ -26,12 +28,17 @@ def row_hashes(batch: Batch) -> NDArray[np.uint64]:
 
     Its bits are mixed at the end by the finalizer of MurmurHash3 (Appleby,
     public domain).
+
+    Args:
+        batch: The samples.
+        slots: Those that the hash covers, in this order, alone; None is every
+            slot and dense value.
     """
     hashes = np.zeros(batch.size, np.uint64)
-    for bags in batch.bags.values():
+    for slot in batch.bags if slots is None else slots:
         hashes *= _COLUMN
-        hashes += _bag_hashes(bags)
-    for bits in batch.dense.view(np.uint32).T:
+        hashes += _bag_hashes(batch.bags[slot])
+    for bits in batch.dense.view(np.uint32).T if slots is None else ():
         hashes *= _COLUMN
         hashes += bits
     hashes ^= hashes >> np.uint64(33)

@@ -374,6 +374,73 @@ def test_the_label_rate_is_the_same_on_both_sides():
     assert rates == pytest.approx([0.237, 0.237], abs=0.006)
 
 
+def keys_in(slot, reader):
+    return {int(key) for batch in reader.batches(0) for key in batch.bags[slot].keys}
+
+
+def test_split_by_some_slots_keeps_rows_equal_in_these_together(read):
+    reader = read(slots=["user", "city", "tags"])
+    train, evaluation = reader.split(0.3, by=["user"])
+    assert sorted(rows_of(train) + rows_of(evaluation)) == sorted(rows_of(reader))
+    (missing,) = keys_in("user", train) & keys_in("user", evaluation) or {None}
+    assert missing is None
+    assert len(keys_in("user", evaluation)) > 150  # of about 800
+    # By every slot, rows of one user are on both sides.
+    train, evaluation = read(slots=["city", "user"]).split(0.3)
+    assert keys_in("city", train) & keys_in("city", evaluation)
+
+
+def test_readers_that_differ_in_other_slots_are_split_alike(read):
+    by = ["user", "city"]
+    few, more = read(slots=by, dense=[]), read(slots=["tags", "city", "user"])
+    assert rows_of(few.split(0.3, by=by)[1]) == rows_of(few.split(0.3)[1])
+    users = [
+        np.concatenate(
+            [batch.bags["user"].keys for batch in reader.split(0.3, by=by)[1].batches(0)]
+        )
+        for reader in (few, more)
+    ]
+    np.testing.assert_array_equal(*users)
+
+
+def test_a_side_is_split_again_by_the_same_slots(read):
+    train, _ = read().split(0.3, by=["user"])
+    rest, valid = train.split(0.5, by=["user"])
+    assert sorted(rows_of(rest) + rows_of(valid)) == sorted(rows_of(train))
+    assert not keys_in("user", rest) & keys_in("user", valid)
+    with pytest.raises(ConfigError, match=r"by the same slots, \('user',\), got by=all; pass by="):
+        train.split(0.5)
+
+
+@pytest.mark.parametrize("by", [[], ["usr"], ["user", "price"]])
+def test_what_a_split_goes_by_is_slots(read, by):
+    with pytest.raises(ConfigError, match="by names slots of user, city, tags, got by="):
+        read().split(0.3, by=by)
+
+
+# --- keys that two slots share
+
+
+def test_a_slot_may_have_the_keys_of_another(read):
+    (apart,) = read(slots=["city", "tags"], batch_size=1000).batches(0)
+    (shared,) = read(slots=["city", "tags"], batch_size=1000, shared_keys={"tags": "city"}).batches(
+        0
+    )
+    np.testing.assert_array_equal(shared.bags["city"].keys, apart.bags["city"].keys)
+    np.testing.assert_array_equal(shared.bags["tags"].lengths(), apart.bags["tags"].lengths())
+    assert set(shared.bags["tags"].keys.tolist()) == {key("city", "a"), key("city", "b")}
+    assert set(apart.bags["tags"].keys.tolist()) == {key("tags", "a"), key("tags", "b")}
+
+
+def test_csv_and_parquet_share_keys_alike(folder):
+    options = {**COLUMNS, "shared_keys": {"tags": "city"}}
+    text, typed = (
+        read_csv(folder / "t.csv", **options),
+        read_parquet(folder / "t.parquet", **options),
+    )
+    assert [*map(bits, text.batches(0))] == [*map(bits, typed.batches(0))]
+
+
 # --- arguments
 
 
@@ -394,6 +461,13 @@ def test_the_label_rate_is_the_same_on_both_sides():
         ({"shuffle": -1}, "0 for the order of the files, got shuffle=-1"),
         ({"seed": -1}, "seed is at least 0, got seed=-1"),
         ({"multi_hot_separator": ""}, "multi_hot_separator is text such as '|', or None"),
+        ({"shared_keys": {"tags": "age"}}, "maps a slot to another one, .* got 'tags' to 'age'"),
+        ({"shared_keys": {"age": "tags"}}, "maps a slot to another one, .* got 'age' to 'tags'"),
+        ({"shared_keys": {"tags": "tags"}}, "another one, .* got 'tags' to 'tags' with slots="),
+        (
+            {"shared_keys": {"tags": "city", "city": "user"}},
+            "which has keys of its own, got 'tags' to 'city'",
+        ),
         ({"slots": ["usr"]}, r"no column 'usr' in .*t\.\w+, which has 'price', 'unused', 'city', "),
         ({"slots": ["usr"]}, "did you mean 'user'?"),
         ({"dense": ["prices"]}, "did you mean 'price'?"),

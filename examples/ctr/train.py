@@ -54,14 +54,10 @@ def parse_arguments() -> argparse.Namespace:
     add("--data", metavar="PATH", type=Path, default=SAMPLE, help="default: bundled MovieLens")
     add("--format", choices=["csv", "parquet"], help="default: by the file's name")
     add("--label", metavar="COLUMN", default="label", help="0 or 1; default: %(default)s")
-    add(
-        "--slots",
-        metavar="COLUMNS",
-        type=names,
-        default=list(SLOTS),
-        help="default: the sample's",
-    )
+    add("--slots", metavar="COLUMNS", type=names, default=[*SLOTS], help="default: the sample's")
     add("--dense", metavar="COLUMNS", type=names, default=[], help="numeric, comma-separated")
+    add("--history", metavar="COLUMN", default="history", help="din: earlier items, a list")
+    add("--target", metavar="COLUMN", default="movie", help="din: the slot they are compared with")
     add("--multi-hot-separator", metavar="TEXT", help="splits one field into several values")
     add("--eval-data", metavar="PATH", type=Path, help="default: 10%% of --data, by a row's hash")
     add("--batch-size", metavar="N", type=int, default=512, help="default: %(default)s")
@@ -93,9 +89,11 @@ def open_data(flags: argparse.Namespace, path: Path):
     """Returns a reader of one file."""
     is_csv = flags.format == "csv" or (flags.format is None and ".csv" in path.name)
     read = hp.read_csv if is_csv else hp.read_parquet
+    is_din = flags.model == "din"
     return read(
         path,
-        slots=flags.slots,
+        slots=[*flags.slots, flags.history] if is_din else flags.slots,
+        shared_keys={flags.history: flags.target} if is_din else None,
         dense=flags.dense,
         label=flags.label,
         batch_size=flags.batch_size,
@@ -109,16 +107,19 @@ def main() -> None:
     """Trains, evaluates, and prints what came of it."""
     flags = parse_arguments()
     paddle.seed(flags.seed)
-    model = MODELS[flags.model](
-        flags.slots, len(flags.dense), dim=flags.dim, lr=flags.lr, seed=flags.seed
-    )
+    sizes = {"dim": flags.dim, "lr": flags.lr, "seed": flags.seed}
+    if flags.model == "din":
+        sizes |= {"target": flags.target, "history": flags.history}
+    model = MODELS[flags.model](flags.slots, len(flags.dense), **sizes)
     plan = hp.default_plan(model, servers=flags.servers, staleness=flags.staleness)
     if flags.dry_run:
         print(plan.to_json())
         return
     reader = open_data(flags, flags.data)
     train, evaluation = (
-        (reader, open_data(flags, flags.eval_data)) if flags.eval_data else reader.split(0.1)
+        (reader, open_data(flags, flags.eval_data))
+        if flags.eval_data
+        else reader.split(0.1, by=flags.slots)  # every model is evaluated on the same rows
     )
     optimizer = paddle.optimizer.Adam(1e-3, parameters=model.parameters())
     with hp.Trainer(

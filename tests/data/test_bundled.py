@@ -1,5 +1,7 @@
 """The files that come with the repository are what the documents say."""
 
+import hashlib
+from collections import defaultdict
 from pathlib import Path
 
 import pyarrow as pa
@@ -38,6 +40,7 @@ def test_ratings_are_those_of_movielens_oldest_first():
                 "rating": pa.float32(),
                 "timestamp": pa.int64(),
                 "label": pa.int8(),
+                "history": pa.list_(pa.int32()),
             }
         )
     )
@@ -46,6 +49,32 @@ def test_ratings_are_those_of_movielens_oldest_first():
     assert table["timestamp"].to_pylist() == sorted(table["timestamp"].to_pylist())
     assert pc.count_distinct(table["user"]).as_py() == 610
     assert sum(table[name].null_count for name in table.column_names) == 0
+
+
+def test_a_history_is_the_last_20_movies_that_the_user_rated_strictly_before():
+    table = pq.read_table(MOVIELENS, columns=["user", "movie", "timestamp", "history"])
+    seen, pending = defaultdict(list), defaultdict(list)  # by user: before this second, and in it
+    now = None
+    for row in table.to_pylist():
+        if row["timestamp"] != now:
+            for user, movies in pending.items():
+                seen[user] += movies
+            now, pending = row["timestamp"], defaultdict(list)
+        assert row["history"] == seen[row["user"]][-20:]
+        pending[row["user"]].append(row["movie"])
+
+
+def test_ratings_beside_their_history_are_as_they_were():
+    """AUCs in the documents are of these bytes."""
+    table = pq.read_table(MOVIELENS).drop_columns(["history"])
+    digest = hashlib.sha256()
+    digest.update(str(table["genres"].to_pylist()).encode())
+    for column in table.drop_columns(["genres"]).itercolumns():
+        digest.update(column.to_numpy().tobytes())
+    assert digest.hexdigest() == (
+        "44737c0ea058592255816aa931ba1ec336b221ffb908c561913ca4eb5d0a4f97"
+    )
+    assert MOVIELENS.stat().st_size < 1_000_000
 
 
 def test_movielens_carries_its_licence():

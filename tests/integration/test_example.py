@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
@@ -105,8 +106,10 @@ def parquet(user, ratings):
 
 @pytest.fixture
 def csv(user, ratings):
-    genres = pa.array(["|".join(bag) for bag in ratings["genres"].to_pylist()])
-    table = ratings.set_column(ratings.column_names.index("genres"), "genres", genres)
+    table = ratings
+    for name in ("genres", "history"):
+        texts = pa.array(["|".join(map(str, bag)) for bag in ratings[name].to_pylist()])
+        table = table.set_column(table.column_names.index(name), name, texts)
     pa.csv.write_csv(table, user.home / "ratings.csv")
     return "ratings.csv"
 
@@ -145,9 +148,10 @@ def test_without_json_it_prints_a_table_and_is_quiet(user, parquet):
     assert "samples/s" not in done.stderr  # progress is for terminals
 
 
-def test_wide_and_deep_trains_on_csv(user, csv):
+@pytest.mark.parametrize("model", ["wide_deep", "dcn", "dlrm", "din"])
+def test_other_models_train_on_csv(model, user, csv):
     result = user.result(
-        "--data", csv, "--model", "wide_deep", "--epochs", "1", "--batch-size", "64", *CSV_FLAGS
+        "--data", csv, "--model", model, "--epochs", "1", "--batch-size", "64", *CSV_FLAGS
     )
     assert result["steps"] == pytest.approx(2700 / 64, abs=4)
     assert result["auc"] > 0.5
@@ -159,6 +163,17 @@ def test_csv_and_parquet_of_one_table_give_the_same_result(user, csv, parquet):
     found, expected = user.result("--data", csv, *flags), user.result("--data", parquet, *flags)
     speed = {"samples_per_second": 0}
     assert {**found, **speed} == {**expected, **speed}
+
+
+def test_din_looks_up_movies_of_a_history_in_the_rows_of_movies(user, parquet, ratings):
+    flags = ["--data", parquet, "--epochs", "1", "--eval-data", parquet, "--slots", "user,movie"]
+    din, deepfm = user.result(*flags, "--model", "din"), user.result(*flags)
+    seen = {*ratings["movie"].to_pylist(), *pc.list_flatten(ratings["history"]).to_pylist()}
+    users = pc.count_distinct(ratings["user"]).as_py()
+    assert din["rows"] == len(seen) + users
+    assert deepfm["rows"] == 2 * (pc.count_distinct(ratings["movie"]).as_py() + users)
+    said = user.error("--data", parquet, "--model", "din", "--target", "film")
+    assert "got target='film' and history='history' with slots user, movie, genres" in said
 
 
 @pytest.mark.slow
@@ -184,8 +199,8 @@ def test_a_dry_run_prints_the_plan_and_needs_neither_servers_nor_data(user):
 def test_help_shows_every_flag(user):
     text = user.train("--help").stdout
     flags = """
-        model data format label slots dense multi-hot-separator eval-data servers staleness epochs
-        batch-size dim lr seed save load fresh connect-timeout dry-run json
+        model data format label slots dense history target multi-hot-separator eval-data servers
+        staleness epochs batch-size dim lr seed save load fresh connect-timeout dry-run json
     """
     for flag in flags.split():
         assert f"--{flag}" in text

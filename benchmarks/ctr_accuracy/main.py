@@ -7,78 +7,28 @@ hash of the row, so a seed changes initial weights and the order of samples.
 import argparse
 import json
 import statistics
-import sys
+import tempfile
 import warnings
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import paddle
+from pairs import MARGIN, run_pairs, summarize
 from scipy.sparse import csr_matrix
 from sklearn.linear_model import LogisticRegression
+from task import MODELS, TASKS, Task, build, readers, with_history
 
 import hetero_pipe as hp
 from hetero_pipe.metrics import auc
-
-ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "examples" / "ctr"))
-
-from models import MODELS  # noqa: E402  # the example is no package
-
-
-@dataclass(frozen=True)
-class Task:
-    """A data set and how the example trains on it."""
-
-    name: str
-    path: Path
-    label: str
-    slots: tuple[str, ...]
-    eval_fraction: float
-    epochs: int
-    batch_size: int
-
-
-TASKS = (
-    Task(
-        "movielens",
-        ROOT / "examples" / "ctr" / "data" / "movielens" / "movielens.parquet",
-        "label",
-        ("user", "movie", "genres", "hour", "weekday"),
-        eval_fraction=0.1,
-        epochs=3,
-        batch_size=512,
-    ),
-    Task(
-        "flights",
-        ROOT / "tests" / "data" / "flights.parquet",
-        "late",
-        ("carrier", "flight", "tailnum", "origin", "dest", "month", "day", "sched_dep_time"),
-        eval_fraction=0.2,
-        epochs=3,
-        batch_size=512,
-    ),
-)
-
-
-def readers(task: Task, seed: int):
-    """Returns the training and the evaluation reader of a task."""
-    reader = hp.read_parquet(
-        task.path,
-        slots=task.slots,
-        label=task.label,
-        batch_size=task.batch_size,
-        shuffle=400_000,
-        seed=seed,
-    )
-    return reader.split(task.eval_fraction)
 
 
 def train_model(task: Task, model_name: str, seed: int) -> float:
     """Returns the AUC of one run of the example's model."""
     paddle.seed(seed)
-    model = MODELS[model_name](task.slots, seed=seed)
-    train, evaluation = readers(task, seed)
+    model = build(task, model_name, seed)
+    train, evaluation = readers(task, model_name, seed)
     optimizer = paddle.optimizer.Adam(1e-3, parameters=model.parameters())
     with hp.Trainer(model, optimizer=optimizer) as trainer:
         trainer.fit(train, epochs=task.epochs, callbacks=[])
@@ -106,7 +56,7 @@ def one_hot(reader, columns: dict[int, int], *, grow: bool) -> tuple[csr_matrix,
 
 def logistic_regression(task: Task) -> float:
     """Returns the AUC of the best of four penalties: the baseline is not to be a weak one."""
-    train, evaluation = readers(task, seed=0)
+    train, evaluation = readers(task, "deepfm", seed=0)
     columns: dict[int, int] = {}
     x, y = one_hot(train, columns, grow=True)
     x_eval, y_eval = one_hot(evaluation, columns, grow=False)
@@ -119,20 +69,16 @@ def logistic_regression(task: Task) -> float:
     return best
 
 
-def main() -> None:
+def measure(tasks: Sequence[Task], models: Sequence[str], seeds: Sequence[int]) -> list[dict]:
     """Trains every model with every seed and prints a table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="MovieLens alone, 2 seeds")
-    parser.add_argument("--json", action="store_true", help="last line is one JSON object")
-    parser.add_argument("--seeds", type=int, default=5, help="default: 5")
-    flags = parser.parse_args()
-    seeds = range(2 if flags.quick else flags.seeds)
     results = []
     print(f"{'data':10} {'model':22} {'median':>8} {'min':>8} {'max':>8} {'sd':>8}")
-    for task in TASKS[:1] if flags.quick else TASKS:
-        runs = {name: [train_model(task, name, s) for s in seeds] for name in MODELS}
-        runs["logistic_regression"] = [logistic_regression(task)]
-        for name, values in runs.items():
+    for task in tasks:
+        for name in (*models, "logistic_regression"):
+            if name == "logistic_regression":
+                values = [logistic_regression(task)]
+            else:
+                values = [train_model(task, name, seed) for seed in seeds]
             sd = statistics.stdev(values) if len(values) > 1 else 0.0
             median = statistics.median(values)
             print(
@@ -141,8 +87,60 @@ def main() -> None:
                 flush=True,
             )
             results.append({"data": task.name, "model": name, "auc": values})
+    return results
+
+
+def compare(task: Task, seeds: Sequence[int], *, python: Path, results: Path) -> list[dict]:
+    """Trains pairs and prints a table of their differences."""
+    rows = summarize(run_pairs(task, seeds, python=python, results=results))
+    print(
+        f"{'model':10} {'kind':9} {'pairs':>5} {'AUC':>8} {'PyTorch':>8} {'mean':>9} "
+        f"{'95% interval':>20} {'sd':>8} {'p':>8}  within {MARGIN}"
+    )
+    for row in rows:
+        print(
+            f"{row['model']:10} {row['kind']:9} {row['pairs']:5} {row['auc']:8.5f} "
+            f"{row['torch_auc']:8.5f} {row['mean']:+9.6f} {row['low']:+10.6f}{row['high']:+10.6f} "
+            f"{row['sd']:8.6f} {row['p']:8.1e}  {'yes' if row['is_equivalent'] else 'no'}"
+        )
+    return rows
+
+
+def main() -> None:
+    """Reads the flags, measures, prints."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="2 seeds; MovieLens alone")
+    parser.add_argument("--json", action="store_true", help="last line is one JSON object")
+    parser.add_argument(
+        "--models", metavar="NAMES", default=",".join(MODELS), help="default: %(default)s"
+    )
+    parser.add_argument("--seeds", type=int, help="default: 5; 20 with --torch")
+    parser.add_argument(
+        "--torch",
+        metavar="PYTHON",
+        type=Path,
+        help="pairs with PyTorch on flights, run by this one",
+    )
+    parser.add_argument(
+        "--results",
+        metavar="FILE",
+        type=Path,
+        default=Path("pairs.jsonl"),
+        help="pairs done, not run again; after a change, delete it; default: %(default)s",
+    )
+    flags = parser.parse_args()
+    if flags.torch and flags.seeds == 1:
+        parser.error("a difference has a spread from --seeds 2 on, got 1")
+    seeds = range(2 if flags.quick else flags.seeds or (20 if flags.torch else 5))
+    with tempfile.TemporaryDirectory() as folder:
+        tasks = [replace(task, path=with_history(task.path, Path(folder))) for task in TASKS]
+        if flags.torch:
+            found = compare(tasks[1], seeds, python=flags.torch, results=flags.results)
+        else:
+            models = flags.models.split(",")
+            found = measure(tasks[:1] if flags.quick else tasks, models, seeds)
     if flags.json:
-        print(json.dumps({"results": results}))
+        print(json.dumps({"results": found}))
 
 
 if __name__ == "__main__":

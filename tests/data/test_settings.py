@@ -39,6 +39,7 @@ def test_each_argument_is_a_setting(path):
         "first_hash": 0,
         "last_hash": 2**64 - 1,
         "log_dense": False,
+        "hashed_slots": None,
     }
 
 

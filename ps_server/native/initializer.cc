@@ -75,6 +75,29 @@ void CosSin(double u, double* cos, double* sin) {
   }
 }
 
+// Writes draws of [low, low + span), none above `last`.
+inline __attribute__((always_inline)) void DrawUniform(uint64_t stream, double low, double span,
+                                                       float last, float* weights, size_t dim) {
+  for (size_t i = 0; i < dim; ++i) {
+    const double u = static_cast<double>(Draw(stream, i)) * kUnit;
+    weights[i] = std::min(static_cast<float>(low + span * u), last);
+  }
+}
+
+#ifdef __x86_64__
+// A draw multiplies integers of 64 bits, which of the vector units AVX-512's alone does: there a
+// row is made in half the time. The bits are the same, since no operation is fused.
+__attribute__((target("avx512f,avx512dq,avx512vl"))) void DrawUniformAvx512(
+    uint64_t stream, double low, double span, float last, float* weights, size_t dim) {
+  DrawUniform(stream, low, span, last, weights, dim);
+}
+
+bool HasAvx512() {
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+         __builtin_cpu_supports("avx512vl");
+}
+#endif
+
 }  // namespace
 
 Initializer Initializer::Constant(double value) { return {Kind::kConstant, value, 0, 0}; }
@@ -106,10 +129,10 @@ void Initializer::FillUniform(uint64_t stream, float* weights, size_t dim) const
   const float low = static_cast<float>(first_);
   // Rounding to float may reach `high`, which is excluded.
   const float last = std::nextafter(static_cast<float>(second_), low);
-  for (size_t i = 0; i < dim; ++i) {
-    const double u = static_cast<double>(Draw(stream, i)) * kUnit;
-    weights[i] = std::min(static_cast<float>(first_ + span * u), last);
-  }
+#ifdef __x86_64__
+  if (HasAvx512()) return DrawUniformAvx512(stream, first_, span, last, weights, dim);
+#endif
+  DrawUniform(stream, first_, span, last, weights, dim);
 }
 
 // Box and Muller, "A Note on the Generation of Random Normal Deviates", 1958.

@@ -193,7 +193,7 @@ class Subjects:
 
 def two_threads(table: Table, keys: Keys, runs: int) -> dict[str, float]:
     """Pulls and pushes in one thread and in two, as many batches in each: wall time."""
-    num_batches = 20
+    num_batches = 50
     gradients = np.full((BATCH, DIM), 1e-3, np.float32)
     batches = [[keys.of(keys.uniform()) for _ in range(num_batches)] for _ in range(2)]
     outs = [np.zeros((BATCH, DIM), np.float32) for _ in range(2)]

@@ -1,7 +1,7 @@
 """Makes the next items in a thread while the caller works on this one."""
 
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -10,7 +10,7 @@ __all__ = ["ahead"]
 T = TypeVar("T")
 
 
-def ahead(items: Generator[T, None, None], depth: int) -> Iterator[T]:
+def ahead(items: Generator[T, None, None], depth: int) -> Generator[T, None, None]:
     """Yields the items of a generator, in order, that a thread makes up to `depth` early.
 
     A failure of the generator is raised where its item would have been. The

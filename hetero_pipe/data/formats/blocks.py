@@ -5,7 +5,7 @@ again, not its file.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,7 +44,7 @@ class Block:
 
 def read_blocks(
     path: Path, *, delimiter: str, is_quoted: bool, size: int = _BLOCK
-) -> Iterator[Block]:
+) -> Generator[Block, None, None]:
     """Yields the text of a file, without its byte order mark; together, the blocks are all of it.
 
     A block ends where a record does: at a newline, a carriage return or both,

@@ -33,33 +33,39 @@ def random_state() -> dict[str, NDArray[Any]]:
     """Returns the state of each generator, by its device: `cpu`, `gpu:0`.
 
     It is a text: JSON of what Paddle pickles, its device, seed and offset and,
-    on a CPU, the words of the Mersenne Twister.
+    on a CPU, the words of the Mersenne Twister. Paddle 2.6 does not tell these
+    words, so with it the state of a CPU is left out.
     """
     state = {}
     for name, generator in _generators().items():
-        device, seed, offset, engine = generator.get_state().__getstate__()
-        text = bytes(engine).decode("ascii")
-        state[name] = np.array(json.dumps([device, seed, offset, text]))
+        device, seed, offset, *engine = generator.get_state().__getstate__()
+        if engine or name != "cpu":
+            text = bytes(engine[0]).decode("ascii") if engine else ""
+            state[name] = np.array(json.dumps([device, seed, offset, text]))
     return state
 
 
 def load_random_state(state: Mapping[str, NDArray[Any]]) -> None:
     """Sets the generators to what `random_state` returned.
 
-    A device that was not saved keeps its generator, and a warning says so.
+    A device that was not saved, and with Paddle 2.6 a CPU, keeps its generator,
+    and a warning says so.
     """
     kind = paddle.framework.core.GeneratorState
     for name, generator in _generators().items():
-        if name not in state:
+        has_engine = len(generator.get_state().__getstate__()) > 3
+        if name not in state or (name == "cpu" and not has_engine):
             logger.warning(
-                "the checkpoint was saved without device %s: what is drawn at random there, by "
-                "Dropout and the like, is not what the saved run would have drawn",
+                "the checkpoint was saved without device %s, or this Paddle cannot set it: what is "
+                "drawn at random there, by Dropout and the like, is not what the saved run would "
+                "have drawn",
                 name,
             )
             continue
         device, seed, offset, text = json.loads(str(state[name]))
         loaded = kind.__new__(kind)
-        loaded.__setstate__((device, seed, offset, list(text.encode("ascii"))))
+        engine = [list(text.encode("ascii"))] if has_engine else []
+        loaded.__setstate__((device, seed, offset, *engine))
         generator.set_state(loaded)
 
 

@@ -40,7 +40,8 @@ class Loops:
     """The bare loops over arrays of the table's size."""
 
     def __init__(self, num_rows: int, rng: np.random.Generator) -> None:
-        self._library = ctypes.CDLL(str(_compiled()))
+        with tempfile.TemporaryDirectory(prefix="pull_push_") as folder:
+            self._library = ctypes.CDLL(str(_compiled(Path(folder))))  # stays when the file is gone
         self._library.allocate.restype = ctypes.c_void_p
         self.num_lines = num_rows * INDEX_BYTES // 64
         self.index = self._array((self.num_lines, 16), np.uint32)
@@ -75,11 +76,10 @@ def _pointer(array: NDArray) -> ctypes.c_void_p:
     return ctypes.c_void_p(array.ctypes.data)
 
 
-def _compiled() -> Path:
+def _compiled(folder: Path) -> Path:
     compiler = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
     if compiler is None:
         sys.exit("error: the bare loops need a C compiler, found no cc, gcc or clang on PATH")
-    folder = Path(tempfile.mkdtemp(prefix="pull_push_"))
     library = folder / "loops.so"
     flags = ["-O3", "-march=native", "-fno-math-errno", "-shared", "-fPIC"]
     subprocess.run([compiler, *flags, str(LOOPS), "-lm", "-o", str(library)], check=True)

@@ -3,8 +3,8 @@
 //   RowLayout            | weights [dim] | state [state_per_weight][dim] | padding |   floats
 //   RowMeta (elsewhere)  | num_pushes | step |
 //
-// A pull reads the weights alone; what only a push changes lies in an array of
-// its own, so that a pull does not load it.
+// A pull reads the weights alone; what only a push changes lies behind the rows
+// of a page (row_list.h), so that a pull does not load it.
 
 #ifndef PS_SERVER_NATIVE_ROW_H_
 #define PS_SERVER_NATIVE_ROW_H_

@@ -65,8 +65,8 @@ class Table {
 
   size_t num_rows() const;
 
-  // Bytes of the rows, the index and the table's own parts; not counted is the
-  // unused end of the arena's last chunk.
+  // Bytes of the rows, the index and the table's own parts; not counted are the
+  // unused end of the arena's last chunk and the one that is mapped ahead.
   size_t memory_bytes() const;
 
   // The largest step that was pushed or imported, 0 at first.

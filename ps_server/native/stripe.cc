@@ -9,6 +9,7 @@
 #include "prefetch.h"
 
 namespace ps_server {
+
 Stripe::Stripe(const RowRules* rules, std::shared_ptr<Arena> arena, int directory_top)
     : rules_(rules),
       directory_top_(directory_top),
@@ -16,8 +17,8 @@ Stripe::Stripe(const RowRules* rules, std::shared_ptr<Arena> arena, int director
       index_(arena_.get(), directory_top),
       rows_(arena_.get(), rules->layout) {}
 
-template <typename Load, typename Use>
-void Stripe::ForEachRow(Items items, bool insert, const Load& load, const Use& use) {
+template <typename Make, typename Load, typename Use>
+void Stripe::ForEachRow(Items items, const Make& make, const Load& load, const Use& use) const {
   // A step of the loop does a little of each, for different items: loads that wait
   // for their page's address hold up what is behind them, so they are spread out.
   RowRef rows[kRowAhead];  // of item i at i % kRowAhead, from look-up to use
@@ -32,14 +33,13 @@ void Stripe::ForEachRow(Items items, bool insert, const Load& load, const Use& u
       const size_t i = step - kLookUp;
       const Item& item = items.first[i];
       const uint32_t slot = index_.Find(item.hash);
-      RowRef row = {nullptr, nullptr};
+      RowRef& row = rows[i % kRowAhead];
       if (slot != Index::kMissing) {
         row = rows_.At(slot);
         load(item, row);
-      } else if (insert) {
-        row = Insert(item.hash);
+      } else {
+        row = make(item.hash);
       }
-      rows[i % kRowAhead] = row;
     }
   }
 }
@@ -47,8 +47,9 @@ void Stripe::ForEachRow(Items items, bool insert, const Load& load, const Use& u
 void Stripe::Pull(Items items, bool insert, float* out) {
   const size_t dim = rules_->layout.dim(), bytes = dim * sizeof(float);
   std::lock_guard<std::mutex> lock(mutex_);
+  const auto make = [&](uint64_t hash) { return insert ? Insert(hash) : RowRef{nullptr, nullptr}; };
   const auto load = [&](const Item&, RowRef row) { PrefetchLines(row.weights, bytes); };
-  ForEachRow(items, insert, load, [&](const Item& item, RowRef row) {
+  ForEachRow(items, make, load, [&](const Item& item, RowRef row) {
     float* const weights = out + item.position * dim;
     if (row.weights != nullptr) {
       std::memcpy(weights, row.weights, bytes);
@@ -62,12 +63,13 @@ void Stripe::Push(const Merge& merge, const Optimizer::Update& update, uint32_t 
   const size_t dim = rules_->layout.dim(), gradient_bytes = dim * sizeof(float);
   const size_t row_bytes = gradient_bytes + rules_->layout.num_state() * sizeof(float);
   std::lock_guard<std::mutex> lock(mutex_);
+  const auto make = [&](uint64_t hash) { return Insert(hash); };
   const auto load = [&](const Item& item, RowRef row) {
     PrefetchLines(row.weights, row_bytes);
     Prefetch(row.meta);
     PrefetchLines(merge.gradient(item), gradient_bytes);
   };
-  ForEachRow(merge.items(), /*insert=*/true, load, [&](const Item& item, RowRef row) {
+  ForEachRow(merge.items(), make, load, [&](const Item& item, RowRef row) {
     update.Apply(row.weights, merge.gradient(item), dim);
     ++row.meta->num_pushes;
     row.meta->step = std::max(row.meta->step, step);
@@ -77,8 +79,9 @@ void Stripe::Push(const Merge& merge, const Optimizer::Update& update, uint32_t 
 void Stripe::Import(Items items, const ConstRowColumns& rows) {
   const size_t dim = rules_->layout.dim(), num_state = rules_->layout.num_state();
   std::lock_guard<std::mutex> lock(mutex_);
+  const auto make = [&](uint64_t hash) { return Insert(hash); };
   const auto load = [](const Item&, RowRef) {};
-  ForEachRow(items, /*insert=*/true, load, [&](const Item& item, RowRef row) {
+  ForEachRow(items, make, load, [&](const Item& item, RowRef row) {
     const size_t from = item.position;
     std::copy_n(rows.weights + from * dim, dim, row.weights);
     std::copy_n(rows.state + from * num_state, num_state, row.weights + dim);
@@ -86,45 +89,48 @@ void Stripe::Import(Items items, const ConstRowColumns& rows) {
   });
 }
 
-uint64_t Stripe::List(uint32_t first_bucket, uint32_t end_bucket, uint32_t stripe,
-                      std::vector<RowPlace>* places) const {
-  const size_t num_before = places->size();
+uint64_t Stripe::List(uint32_t first_bucket, uint32_t end_bucket,
+                      std::vector<uint64_t>* keys) const {
+  const size_t num_before = keys->size();
   std::unique_lock<std::mutex> lock(mutex_);
   uint64_t generation = generation_;
   for (size_t segment = 0; segment < index_.num_segments(); ++segment) {
-    index_.ForEach(segment, [&](uint64_t hash, uint32_t slot) {
+    index_.ForEach(segment, [&](uint64_t hash, uint32_t) {
       const uint32_t bucket = BucketOfHash(hash);
-      if (first_bucket <= bucket && bucket < end_bucket) {
-        places->push_back({KeyOfHash(hash), stripe, slot});
-      }
+      if (first_bucket <= bucket && bucket < end_bucket) keys->push_back(KeyOfHash(hash));
     });
     lock.unlock();
     lock.lock();
     if (generation_ != generation) {  // cleared: what was listed is gone, start again
       generation = generation_;
-      places->resize(num_before);
+      keys->resize(num_before);
       segment = static_cast<size_t>(-1);
     }
   }
   return generation;
 }
 
-void Stripe::Export(const std::vector<RowPlace>& places, const uint32_t* positions, size_t n,
-                    uint64_t generation, const RowColumns& out) const {
+void Stripe::Export(Items items, uint64_t generation, const RowColumns& out) const {
   constexpr size_t kRowsPerLock = 256;  // about 20 us
   const size_t dim = rules_->layout.dim(), num_state = rules_->layout.num_state();
-  for (size_t first = 0; first < n; first += kRowsPerLock) {
+  const auto make = [](uint64_t) -> RowRef { throw std::logic_error("a listed row is missing"); };
+  const auto load = [&](const Item&, RowRef row) {
+    PrefetchLines(row.weights, (dim + num_state) * sizeof(float));
+    Prefetch(row.meta);
+  };
+  const auto use = [&](const Item& item, RowRef row) {
+    const size_t to = item.position;
+    out.keys[to] = KeyOfHash(item.hash);
+    std::copy_n(row.weights, dim, out.weights + to * dim);
+    std::copy_n(row.weights + dim, num_state, out.state + to * num_state);
+    out.num_pushes[to] = row.meta->num_pushes;
+    out.steps[to] = row.meta->step;
+  };
+  for (size_t first = 0; first < items.size; first += kRowsPerLock) {
     std::lock_guard<std::mutex> lock(mutex_);
     if (generation_ != generation) throw std::runtime_error("the table was cleared in an export");
-    for (size_t i = first; i < std::min(n, first + kRowsPerLock); ++i) {
-      const size_t to = positions[i];
-      const RowRef row = rows_.At(places[to].slot);
-      out.keys[to] = places[to].key;
-      std::copy_n(row.weights, dim, out.weights + to * dim);
-      std::copy_n(row.weights + dim, num_state, out.state + to * num_state);
-      out.num_pushes[to] = row.meta->num_pushes;
-      out.steps[to] = row.meta->step;
-    }
+    const size_t size = std::min(items.size - first, kRowsPerLock);
+    ForEachRow({items.first + first, size}, make, load, use);
   }
 }
 

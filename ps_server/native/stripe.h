@@ -37,13 +37,6 @@ struct RowRules {
   Initializer initializer;
 };
 
-// Where a row is: its slot in its stripe, since the stripe's last Clear.
-struct RowPlace {
-  uint64_t key;
-  uint32_t stripe;
-  uint32_t slot;
-};
-
 class Stripe {
  public:
   // The directory of the index uses the hash bits below `directory_top`.
@@ -61,19 +54,16 @@ class Stripe {
   // keys, the last one stays.
   void Import(Items items, const ConstRowColumns& rows);
 
-  // Appends the places of the rows of buckets [first_bucket, end_bucket), each
-  // row that was there at the start at least once, in no order; `stripe` is what
-  // to call this stripe. Returns the generation of the places. Holds the lock
-  // for one segment of the index at a time.
-  uint64_t List(uint32_t first_bucket, uint32_t end_bucket, uint32_t stripe,
-                std::vector<RowPlace>* places) const;
+  // Appends the keys of the rows of buckets [first_bucket, end_bucket), each key
+  // that was there at the start at least once, in no order. Returns the generation
+  // of the rows. Holds the lock for one segment of the index at a time.
+  uint64_t List(uint32_t first_bucket, uint32_t end_bucket, std::vector<uint64_t>* keys) const;
 
-  // Copies the rows of places[positions[i]] to position positions[i] of `out`.
+  // Copies the row of each item, all of which were listed, to out[item.position].
   // Holds the lock for a few rows at a time, so each row is whole, but rows are
   // of different moments while pushes go on. Throws std::runtime_error if the
   // stripe was cleared since `generation`.
-  void Export(const std::vector<RowPlace>& places, const uint32_t* positions, size_t n,
-              uint64_t generation, const RowColumns& out) const;
+  void Export(Items items, uint64_t generation, const RowColumns& out) const;
 
   size_t num_rows() const;
 
@@ -91,10 +81,10 @@ class Stripe {
   static constexpr size_t kRowAhead = 16;
 
   // Calls load(item, row) and, kRowAhead items later, use(item, row) for the row of
-  // each item, in order. Of a missing key, a new row; without `insert`, a row of
-  // null pointers. REQUIRES: the lock.
-  template <typename Load, typename Use>
-  void ForEachRow(Items items, bool insert, const Load& load, const Use& use);
+  // each item, in order. The row of a missing key is what make(hash) returns.
+  // REQUIRES: the lock.
+  template <typename Make, typename Load, typename Use>
+  void ForEachRow(Items items, const Make& make, const Load& load, const Use& use) const;
 
   RowRef Insert(uint64_t hash);  // REQUIRES: the lock; the hash is missing
 

@@ -77,30 +77,17 @@ void Table::Export(int64_t first_bucket, int64_t end_bucket,
                                 "), got first_bucket=" + std::to_string(first_bucket) +
                                 ", end_bucket=" + std::to_string(end_bucket));
   }
-  std::vector<RowPlace> places;
-  std::vector<uint64_t> generations;
-  for (uint32_t stripe = 0; stripe < stripes_.size(); ++stripe) {
-    generations.push_back(stripes_[stripe]->List(
-        static_cast<uint32_t>(first_bucket), static_cast<uint32_t>(end_bucket), stripe, &places));
+  std::vector<uint64_t> keys, generations;
+  for (const auto& stripe : stripes_) {
+    generations.push_back(stripe->List(static_cast<uint32_t>(first_bucket),
+                                       static_cast<uint32_t>(end_bucket), &keys));
   }
-  std::sort(places.begin(), places.end(),
-            [](const RowPlace& a, const RowPlace& b) { return a.key < b.key; });
-  const auto is_same = [](const RowPlace& a, const RowPlace& b) { return a.key == b.key; };
-  places.erase(std::unique(places.begin(), places.end(), is_same), places.end());
-  const RowColumns out = allocate(places.size());
-
-  // A counting sort of the positions by stripe.
-  std::vector<size_t> starts(stripes_.size() + 1);
-  for (const RowPlace& place : places) ++starts[place.stripe + 1];
-  for (size_t i = 0; i < stripes_.size(); ++i) starts[i + 1] += starts[i];
-  std::vector<uint32_t> positions(places.size());
-  std::vector<size_t> next(starts.begin(), starts.end() - 1);
-  for (size_t i = 0; i < places.size(); ++i) {
-    positions[next[places[i].stripe]++] = static_cast<uint32_t>(i);
-  }
+  std::sort(keys.begin(), keys.end());
+  keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
+  const RowColumns out = allocate(keys.size());
+  const Partition partition(keys.data(), keys.size(), stripe_bits_);
   for (size_t i = 0; i < stripes_.size(); ++i) {
-    stripes_[i]->Export(places, positions.data() + starts[i], starts[i + 1] - starts[i],
-                        generations[i], out);
+    stripes_[i]->Export(partition.OfStripe(i), generations[i], out);
   }
 }
 

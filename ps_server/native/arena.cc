@@ -42,11 +42,15 @@ size_t Arena::BytesAllocated() const {
   return bytes_allocated_;
 }
 
+size_t Arena::NextSize() const {
+  if (bytes_mapped_ < kManyBytes) return std::max(bytes_mapped_, kMinChunk);
+  return std::clamp(bytes_mapped_ / 8, kManyBytes, kMaxChunk);
+}
+
 void Arena::AddChunk(size_t bytes) {
-  const size_t grown = chunks_.empty() ? kMinChunk : chunks_.back().size * 2;
-  const size_t size = std::max(std::min(grown, kMaxChunk), bytes);
+  const size_t size = std::max(NextSize(), bytes);
   chunks_.reserve(chunks_.size() + 1);
-  if (next_.size >= size) {
+  if (next_.size >= bytes) {
     chunks_.push_back(next_);
     next_ = {nullptr, 0};
   } else {
@@ -54,7 +58,8 @@ void Arena::AddChunk(size_t bytes) {
   }
   free_ = chunks_.back().start;
   num_free_ = chunks_.back().size;
-  if (size >= kMaxChunk && next_.start == nullptr) MapNext();
+  bytes_mapped_ += num_free_;
+  if (num_free_ >= kHugePage && next_.start == nullptr) MapNext();
 }
 
 // Maps the next chunk, and faults it in beside whoever fills the one before it. Should
@@ -63,7 +68,7 @@ void Arena::MapNext() {
 #ifdef MADV_POPULATE_WRITE
   try {
     JoinFaulter();
-    next_ = MapChunk(kMaxChunk);
+    next_ = MapChunk(NextSize());
     faulter_ = std::thread([this, chunk = next_] {
       for (size_t at = 0; at < chunk.size && !is_overtaken_.load(); at += kHugePage) {
         if (madvise(chunk.start + at, kHugePage, MADV_POPULATE_WRITE) != 0) return;

@@ -8,8 +8,9 @@
 // Invariants:
 //   1. A block starts at a multiple of kAlignment, one of kPage or more at a
 //      multiple of kPage. It is zero, and never moves.
-//   2. The chunks double from kMinChunk to kMaxChunk, so that at most about
-//      half of what is mapped is unused; from then on the next one is mapped ahead.
+//   2. A chunk is as large as all before it while they are below kManyBytes, then an
+//      eighth of them, from kManyBytes to kMaxChunk. From the first of kHugePage on,
+//      the next one is mapped ahead: a table of 1 GB has 64 to 256 MB it does not use.
 //   3. A chunk of kHugePage or more starts on a huge page and asks for them.
 
 #ifndef PS_SERVER_NATIVE_ARENA_H_
@@ -41,8 +42,9 @@ class Arena {
 
  private:
   static constexpr size_t kMinChunk = size_t{1} << 16;
-  static constexpr size_t kMaxChunk = size_t{1} << 26;
   static constexpr size_t kHugePage = size_t{1} << 21;
+  static constexpr size_t kManyBytes = size_t{1} << 26;
+  static constexpr size_t kMaxChunk = size_t{1} << 28;
 
   struct Chunk {
     char* start;
@@ -51,6 +53,7 @@ class Arena {
 
   static Chunk MapChunk(size_t size);
 
+  size_t NextSize() const;      // REQUIRES: mutex_
   void AddChunk(size_t bytes);  // REQUIRES: mutex_
   void MapNext();               // REQUIRES: mutex_
   void JoinFaulter();           // REQUIRES: mutex_, or that nobody else is here
@@ -61,6 +64,7 @@ class Arena {
   char* free_ = nullptr;                   // guarded by mutex_; the unused end of the last chunk
   size_t num_free_ = 0;                    // guarded by mutex_; in bytes
   size_t bytes_allocated_ = 0;             // guarded by mutex_
+  size_t bytes_mapped_ = 0;                // guarded by mutex_; of chunks_
   std::thread faulter_;                    // guarded by mutex_; of the newest mapping
   std::atomic<bool> is_overtaken_{false};  // the faulter is to stop
 };

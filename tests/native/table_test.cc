@@ -249,7 +249,8 @@ TEST(KeysOfAStripeThatWasClearedAreRefused) {
   CHECK_EQ(rows.keys[0], key);
   stripe.Clear(arena);
   CHECK_EQ(stripe.num_rows(), 0u);
-  CHECK_THROWS(std::runtime_error, stripe.Export(partition.OfStripe(0), generation, rows.Columns()));
+  CHECK_THROWS(std::runtime_error,
+               stripe.Export(partition.OfStripe(0), generation, rows.Columns()));
 }
 
 TEST(KeysThatFillAStripeAreRefusedAndTheRowsStay) {

@@ -9,6 +9,7 @@
     ├── PlanError (ValueError)        no plan, or not this plan, can run
     ├── StageError                    a stage failed; names stage and step
     │   └── NonFiniteError            a gradient or a loss is NaN or infinite
+    ├── WorkerLost                    another worker of the job has ended or fallen silent
     ├── ServerError                   a parameter server refused or failed
     │   ├── ServerUnavailable         it cannot be reached, or did not answer in time
     │   ├── TableNotFound             it holds no table of that name
@@ -31,6 +32,7 @@ __all__ = [
     "SpecMismatch",
     "StageError",
     "TableNotFound",
+    "WorkerLost",
 ]
 
 
@@ -60,6 +62,10 @@ class StageError(HeteroPipeError):
 
 class NonFiniteError(StageError):
     """A gradient or a loss is NaN or infinite; nothing of the step was applied."""
+
+
+class WorkerLost(HeteroPipeError):
+    """Another worker of the job is gone, so that this one cannot go on; names it."""
 
 
 class ServerError(HeteroPipeError):

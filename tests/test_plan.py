@@ -6,7 +6,7 @@ from dataclasses import FrozenInstanceError, replace
 import pytest
 
 from hetero_pipe.errors import PlanError
-from hetero_pipe.plan import STAGES, Plan, StagePlan, TablePlan
+from hetero_pipe.plan import STAGES, Plan, StagePlan, TablePlan, Worker, WorkersPlan
 
 SERVERS = ("10.0.0.1:7000", "10.0.0.2:7000")
 
@@ -35,7 +35,7 @@ def test_json_gives_the_plan_back(servers, staleness):
 
 def test_json_is_for_eyes():
     fields = json.loads(plan_of().to_json())
-    assert list(fields) == ["stages", "tables", "staleness"]
+    assert list(fields) == ["stages", "tables", "staleness", "workers"]
     assert fields["stages"][3] == {"name": "dense", "device": "gpu:0", "capacity": 4}
     assert fields["tables"][1]["slots"] == ["item_id", "genres"]
     assert "\n  " in plan_of().to_json()
@@ -141,3 +141,58 @@ def changed(*path, to):
 def test_text_that_is_no_plan_is_refused(text):
     with pytest.raises(PlanError, match="got"):
         Plan.from_json(text)
+
+
+def test_workers_survive_json_and_an_old_plan_has_one():
+    workers = WorkersPlan("sync", num_readers=2, dense=("10.0.0.3:7100",), wire="bfloat16")
+    plan = replace(plan_of(staleness=0), workers=workers)
+    assert Plan.from_json(plan.to_json()) == plan
+    fields = json.loads(plan.to_json())
+    del fields["workers"]
+    assert Plan.from_json(json.dumps(fields)).workers == WorkersPlan()
+    assert (workers.num_processes, workers.num_dense) == (3, 1)
+    assert (WorkersPlan(num_readers=2).num_processes, WorkersPlan(num_readers=2).num_dense) == (
+        2,
+        2,
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"mode": "fast"}, "mode is one of sync, bounded"),
+        ({"wire": "int8"}, "wire is one of float32"),
+        ({"num_readers": 0}, "at least 1"),
+        ({"average_every": 0}, "at least 1"),
+        ({"dense": ("a:1", "a:1")}, "each worker once"),
+    ],
+)
+def test_workers_that_are_none_are_refused(fields, message):
+    with pytest.raises(PlanError, match=message):
+        WorkersPlan(**fields)
+
+
+def test_sync_has_no_staleness_and_workers_share_servers():
+    with pytest.raises(PlanError, match="mode sync"):
+        replace(plan_of(staleness=1), workers=WorkersPlan("sync"))
+    with pytest.raises(PlanError, match="on servers, got none"):
+        replace(plan_of(()), workers=WorkersPlan(num_readers=2))
+
+
+@pytest.mark.parametrize(
+    ("workers", "worker", "message"),
+    [
+        (WorkersPlan(), Worker("sparse"), "has 1 whole workers, got sparse worker 0"),
+        (WorkersPlan(num_readers=2), Worker(rank=2, coordinator="a:1"), "2 whole workers"),
+        (WorkersPlan(dense=("a:1",)), Worker("dense", 1, "a:1"), "1 sparse and 1 dense"),
+        (WorkersPlan(num_readers=2), Worker(), "got no coordinator"),
+    ],
+)
+def test_worker_is_one_of_its_plan(workers, worker, message):
+    with pytest.raises(PlanError, match=message):
+        worker.check(workers)
+
+
+def test_worker_of_the_plan_is_taken():
+    Worker().check(WorkersPlan())
+    Worker("dense", 1, "a:1").check(WorkersPlan(dense=("a:1", "b:1")))

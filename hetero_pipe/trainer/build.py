@@ -8,7 +8,7 @@ from hetero_pipe.data import Batch
 from hetero_pipe.errors import ConfigError, PlanError
 from hetero_pipe.nn import DenseStep, Embedding, current_device, find_embeddings
 from hetero_pipe.pipeline import Executor, Stage, StalenessGate
-from hetero_pipe.plan import Plan, StagePlan, TablePlan
+from hetero_pipe.plan import Plan, StagePlan, TablePlan, WorkersPlan
 from hetero_pipe.trainer.stages import (
     PredictStage,
     PullStage,
@@ -26,6 +26,7 @@ def default_plan(
     *,
     servers: Sequence[str] | None = None,
     staleness: int = 0,
+    workers: WorkersPlan | None = None,
 ) -> Plan:
     """Returns the plan that a Trainer takes by itself: each stage once, on this host.
 
@@ -34,6 +35,7 @@ def default_plan(
         servers: HOST:PORT of the parameter servers; None keeps the tables in
             this process.
         staleness: How many of the latest pushes a pull may miss.
+        workers: The training processes; by default, this one.
 
     Raises:
         ConfigError: Two Embeddings have one name, or `servers` is no list of them.
@@ -57,6 +59,7 @@ def default_plan(
             for name, layer in find_embeddings(model).items()
         ),
         staleness=staleness,
+        workers=workers or WorkersPlan(),
     )
 
 

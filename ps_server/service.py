@@ -3,6 +3,8 @@
 import functools
 import logging
 import tempfile
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
@@ -10,6 +12,7 @@ from typing import TypeVar
 import grpc
 import numpy as np
 
+from ps_server.spans import SpanRing
 from ps_server.store import (
     RouteMismatch,
     SnapshotError,
@@ -27,6 +30,7 @@ from ps_server.wire import (
     ps_pb2_grpc,
     route_from_message,
     route_to_message,
+    spans_to_message,
     spec_from_message,
     spec_to_message,
 )
@@ -54,6 +58,7 @@ STATUS_OF: dict[type[Exception], grpc.StatusCode] = {
 """What a worker is told of an exception; any other is INTERNAL and logged here."""
 
 Request = TypeVar("Request")
+Stepped = TypeVar("Stepped", ps_pb2.PullRequest, ps_pb2.PushRequest)
 Reply = TypeVar("Reply")
 
 
@@ -85,6 +90,21 @@ def _unary(
     return call
 
 
+def _recorded(
+    method: Callable[["Service", Stepped], Reply],
+) -> Callable[["Service", Stepped], Reply]:
+    """Records when a method served which step; a request counts steps from 1."""
+
+    @functools.wraps(method)
+    def call(self: "Service", request: Stepped) -> Reply:
+        start = time.perf_counter()
+        reply = method(self, request)
+        self.record(method.__name__, max(request.step - 1, -1), start)
+        return reply
+
+    return call
+
+
 class Service(ps_pb2_grpc.ParameterServerServicer):
     """Serves one store over gRPC.
 
@@ -96,6 +116,7 @@ class Service(ps_pb2_grpc.ParameterServerServicer):
     def __init__(self, store: Store, *, data_dir: Path) -> None:
         self._store = store
         self._data_dir = data_dir
+        self._ring: SpanRing | None = None  # there while a worker traces
 
     @_unary
     def Stats(self, request: ps_pb2.StatsRequest) -> ps_pb2.StatsReply:  # noqa: N802
@@ -121,6 +142,7 @@ class Service(ps_pb2_grpc.ParameterServerServicer):
         return ps_pb2.DropTableReply()
 
     @_unary
+    @_recorded
     def Pull(self, request: ps_pb2.PullRequest) -> ps_pb2.PullReply:  # noqa: N802
         """Reads rows."""
         keys = {part.table: array_from_bytes(part.keys, np.uint64) for part in request.tables}
@@ -130,6 +152,7 @@ class Service(ps_pb2_grpc.ParameterServerServicer):
         return ps_pb2.PullReply(rows=[bytes_from_array(part) for part in rows])
 
     @_unary
+    @_recorded
     def Push(self, request: ps_pb2.PushRequest) -> ps_pb2.PushReply:  # noqa: N802
         """Applies gradients."""
         gradients = {}
@@ -182,6 +205,32 @@ class Service(ps_pb2_grpc.ParameterServerServicer):
             ids = {first.table: first.id} if first.id else {}
             num_rows = self._store.load(first.route, first.table, paths, ids=ids)
         return ps_pb2.LoadReply(num_rows=num_rows)
+
+    @_unary
+    def Trace(self, request: ps_pb2.TraceRequest) -> ps_pb2.TraceReply:  # noqa: N802
+        """Tells the time; begins and ends the recording of spans."""
+        reply = ps_pb2.TraceReply()
+        if request.action == ps_pb2.TraceRequest.START:
+            self._ring = SpanRing()
+        elif request.action == ps_pb2.TraceRequest.STOP:
+            ring, self._ring = self._ring, None
+            if ring is not None:
+                reply = spans_to_message(ring.spans(role="ps-server"))
+        reply.clock = time.perf_counter()
+        return reply
+
+    def record(self, name: str, step: int, start: float) -> None:
+        """Records, while a worker traces, what the calling thread did from `start` until now.
+
+        Args:
+            name: What it did: the RPC, or what it waits for within one.
+            step: From 0; -1 of no step.
+            start: On `time.perf_counter`.
+        """
+        ring = self._ring
+        if ring is not None:
+            track = threading.current_thread().name
+            ring.record(track, name, step, start, time.perf_counter())
 
 
 def _snapshot_name(name: str) -> str:

@@ -10,11 +10,13 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from hetero_pipe.client.clock import clock_ahead
 from hetero_pipe.client.connect import Connection, check_route, connect_embedded, connect_servers
 from hetero_pipe.client.route import RoutedKeys, route_keys
-from hetero_pipe.client.transport import Reply, ServerStats
+from hetero_pipe.client.transport import Reply, ServerStats, TraceAction
 from hetero_pipe.data import aligned_empty
 from hetero_pipe.errors import CheckpointError, HeteroPipeError, ServerError, TableNotFound
+from ps_server.spans import Spans
 from ps_server.spec import TableSpec
 from ps_server.store import SnapshotError, buckets_of_snapshot
 
@@ -108,7 +110,7 @@ class Client:
         return route_keys(keys, self._route)
 
     def pull(
-        self, keys: Mapping[str, RoutedKeys], *, insert: bool
+        self, keys: Mapping[str, RoutedKeys], *, insert: bool, step: int = 0
     ) -> dict[str, NDArray[np.float32]]:
         """Returns the rows of each table's keys.
 
@@ -116,6 +118,7 @@ class Client:
             keys: By table.
             insert: Whether a missing row is created. Its weights are returned
                 either way.
+            step: What a trace calls it, from 1 as in `push`; 0 is of no step.
 
         Returns:
             By table: float32 `[u, dim]`, row i that of key i, starting at a
@@ -132,7 +135,9 @@ class Client:
                 if routed.slice_of(server).stop > routed.slice_of(server).start
             }
             if part:
-                reply = connection.data.pull(self._route.fingerprint, part, insert=insert)
+                reply = connection.data.pull(
+                    self._route.fingerprint, part, insert=insert, step=step
+                )
                 replies.append((server, part, reply))
         pieces: dict[str, list[tuple[slice, NDArray[np.float32]]]] = {name: [] for name in keys}
         for server, part, reply in replies:
@@ -233,6 +238,37 @@ class Client:
             return connection.control.load(fingerprint, table, part)
 
         return sum(self._ask(load_part))
+
+    def start_trace(self) -> None:
+        """Lets every server record when it serves pulls and pushes; what it had is forgotten.
+
+        Raises:
+            ServerError: A server failed or did not answer.
+        """
+        self._ask(lambda c: c.control.trace(TraceAction.START))
+
+    def stop_trace(self) -> list[Spans]:
+        """Returns what each server did since `start_trace`, on the clock of this process.
+
+        Raises:
+            ServerError: A server failed or did not answer.
+        """
+        found = self._ask(lambda c: c.control.trace(TraceAction.STOP))
+        return [
+            trace.spans.shifted(-clock_ahead(connection.control))
+            for connection, trace in zip(self._connections, found, strict=True)
+            if trace.spans is not None
+        ]
+
+    def clock_ahead(self) -> float:
+        """Returns by how many seconds the first server's `time.perf_counter` is ahead of this one.
+
+        Workers on many hosts that add it have one time line.
+
+        Raises:
+            ServerError: The server failed or did not answer.
+        """
+        return clock_ahead(self._connections[0].control)
 
     def close(self) -> None:
         """Gives up the connections; calls under way in other threads fail."""

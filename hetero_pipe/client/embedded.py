@@ -1,5 +1,6 @@
 """The store in the trainer's own process: no server, no wire, the same tables."""
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetero_pipe.client.status import translate_store_error
-from hetero_pipe.client.transport import Gradients, Keys, Reply, ServerStats
+from hetero_pipe.client.transport import (
+    Gradients,
+    Keys,
+    Reply,
+    ServerStats,
+    ServerTrace,
+    TraceAction,
+)
 from ps_server.route import Route
 from ps_server.spec import TableSpec
 from ps_server.store import SnapshotError, Store, StoreError, TableStats
@@ -42,7 +50,9 @@ class EmbeddedTransport:
     def __init__(self) -> None:
         self._store = Store()
 
-    def pull(self, route: int, keys: Keys, *, insert: bool) -> Reply[list[NDArray[np.float32]]]:
+    def pull(
+        self, route: int, keys: Keys, *, insert: bool, step: int = 0
+    ) -> Reply[list[NDArray[np.float32]]]:
         return _Done(_call(lambda: self._store.pull(route, keys, insert=insert)))
 
     def push(self, route: int, gradients: Gradients, *, step: int) -> Reply[None]:
@@ -65,6 +75,10 @@ class EmbeddedTransport:
 
     def load(self, route: int, table: str, paths: Sequence[Path]) -> Reply[int]:
         return _Done(_call(lambda: self._store.load(route, table, paths)))
+
+    def trace(self, action: TraceAction) -> Reply[ServerTrace]:
+        # What this process did for its tables is within its own spans of pull and push.
+        return _Done(ServerTrace(time.perf_counter(), None))
 
     def close(self) -> None:
         """Nothing to give up: the tables go with the process."""

@@ -119,7 +119,9 @@ class PullStage:
     def run(self, step: int, routed: Routed) -> Pulled:
         if self._gate is not None:
             self._gate.wait_to_pull(step)
-        rows = self._client.pull(routed.keys, insert=self._insert)
+        # Servers count updates from 1; a step that predicts is none of training.
+        number = step + 1 if self._insert else 0
+        rows = self._client.pull(routed.keys, insert=self._insert, step=number)
         tables = {name: TableRows(rows[name], routed.lookups[name]) for name in rows}
         return Pulled(routed.batch, routed.keys, tables)
 

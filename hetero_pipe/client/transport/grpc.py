@@ -12,7 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetero_pipe.client.status import translate_status
-from hetero_pipe.client.transport.protocol import Gradients, Keys, Reply, ServerStats
+from hetero_pipe.client.transport.protocol import (
+    Gradients,
+    Keys,
+    Reply,
+    ServerStats,
+    ServerTrace,
+    TraceAction,
+)
 from hetero_pipe.errors import ServerUnavailable
 from ps_server.route import Route
 from ps_server.spec import TableSpec
@@ -25,6 +32,7 @@ from ps_server.wire import (
     ps_pb2_grpc,
     route_from_message,
     route_to_message,
+    spans_from_message,
     spec_from_message,
     spec_to_message,
 )
@@ -94,8 +102,10 @@ class GrpcTransport:
         self._stub = ps_pb2_grpc.ParameterServerStub(self._channel)
         self._ids: dict[str, int] = {}
 
-    def pull(self, route: int, keys: Keys, *, insert: bool) -> Reply[list[NDArray[np.float32]]]:
-        request = ps_pb2.PullRequest(route=route, insert=insert)
+    def pull(
+        self, route: int, keys: Keys, *, insert: bool, step: int = 0
+    ) -> Reply[list[NDArray[np.float32]]]:
+        request = ps_pb2.PullRequest(route=route, insert=insert, step=step)
         for name, wanted in keys.items():
             request.tables.add(table=name, keys=bytes_from_array(wanted), id=self._ids.get(name, 0))
         sizes = [len(wanted) for wanted in keys.values()]
@@ -151,6 +161,14 @@ class GrpcTransport:
         return self._start(
             self._stub.Load, requests, lambda reply: int(reply.num_rows), seconds=BULK_SECONDS
         )
+
+    def trace(self, action: TraceAction) -> Reply[ServerTrace]:
+        request = ps_pb2.TraceRequest(action=action.value)
+        return self._start(self._stub.Trace, request, self._traced)
+
+    def _traced(self, message: ps_pb2.TraceReply) -> ServerTrace:
+        spans = spans_from_message(message, role=f"ps-server {self.address}")
+        return ServerTrace(message.clock, spans if message.process else None)
 
     def close(self) -> None:
         self._channel.close()

@@ -7,6 +7,7 @@ stand beside the same control plane.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ps_server.route import Route
+from ps_server.spans import Spans
 from ps_server.spec import TableSpec
 from ps_server.store import TableStats
 
@@ -24,6 +26,14 @@ Keys = Mapping[str, NDArray[np.uint64]]
 
 Gradients = Mapping[str, tuple[NDArray[np.uint64], NDArray[np.float32]]]
 """Keys `[n]` and gradients `[n, dim]` by table."""
+
+
+class TraceAction(Enum):
+    """What a server is asked for its trace."""
+
+    CLOCK = "CLOCK"
+    START = "START"
+    STOP = "STOP"
 
 
 @dataclass(frozen=True)
@@ -43,6 +53,19 @@ class ServerStats:
     tables: Mapping[str, TableStats]
 
 
+@dataclass(frozen=True)
+class ServerTrace:
+    """What a server tells of when it did what.
+
+    Attributes:
+        clock: Seconds of its own clock, read as it answered.
+        spans: What it recorded, on that clock; None if it was not asked to.
+    """
+
+    clock: float
+    spans: Spans | None
+
+
 class Reply(Protocol[Value_co]):
     """What a server will have answered: all servers are asked before one is waited for."""
 
@@ -57,8 +80,13 @@ class Reply(Protocol[Value_co]):
 class DataPlane(Protocol):
     """Rows from and gradients to one server. Called from any thread."""
 
-    def pull(self, route: int, keys: Keys, *, insert: bool) -> Reply[list[NDArray[np.float32]]]:
-        """Asks for the rows `[n, dim]` of keys of each table."""
+    def pull(
+        self, route: int, keys: Keys, *, insert: bool, step: int = 0
+    ) -> Reply[list[NDArray[np.float32]]]:
+        """Asks for the rows `[n, dim]` of keys of each table.
+
+        `step` is what a trace calls it, from 1; 0 is of no step.
+        """
 
     def push(self, route: int, gradients: Gradients, *, step: int) -> Reply[None]:
         """Sends gradients; the reply says that they are applied."""
@@ -84,3 +112,6 @@ class ControlPlane(Protocol):
 
     def load(self, route: int, table: str, paths: Sequence[Path]) -> Reply[int]:
         """Replaces the rows of a table on this server; the reply is how many it then holds."""
+
+    def trace(self, action: TraceAction) -> Reply[ServerTrace]:
+        """Begins or ends the recording of spans, or asks for the time alone."""

@@ -9,6 +9,21 @@ from hetero_pipe.pipeline.executor import Executor
 from hetero_pipe.pipeline.handoff import Closed, Handoff
 from hetero_pipe.pipeline.stage import Stage
 from hetero_pipe.pipeline.staleness import StalenessGate
-from hetero_pipe.pipeline.timeline import StageTime, Timeline
+from hetero_pipe.pipeline.summary import ServerTime, Summary
+from hetero_pipe.pipeline.timeline import CREDIT, StageTime, Timeline
+from hetero_pipe.pipeline.trace import merge, write_trace
 
-__all__ = ["Closed", "Executor", "Handoff", "Stage", "StageTime", "StalenessGate", "Timeline"]
+__all__ = [
+    "CREDIT",
+    "Closed",
+    "Executor",
+    "Handoff",
+    "ServerTime",
+    "Stage",
+    "StageTime",
+    "StalenessGate",
+    "Summary",
+    "Timeline",
+    "merge",
+    "write_trace",
+]

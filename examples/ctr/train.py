@@ -75,6 +75,7 @@ def parse_arguments() -> argparse.Namespace:
         help="write a checkpoint after each epoch, and on Ctrl-C",
     )
     add("--load", metavar="DIR", type=Path, help="go on from a checkpoint; --epochs counts its too")
+    add("--trace", metavar="FILE", type=Path, help="when what ran, for https://ui.perfetto.dev")
     place = parser.add_argument_group("parameter servers")
     add = place.add_argument
     add("--servers", metavar="HOST:PORT,...", type=names, help="default: tables in this process")
@@ -131,7 +132,7 @@ def main() -> None:
     ) as trainer:
         if flags.load:
             trainer.load(flags.load)
-        result = trainer.fit(train, epochs=flags.epochs, save_to=flags.save)
+        result = trainer.fit(train, epochs=flags.epochs, save_to=flags.save, trace=flags.trace)
         found = trainer.evaluate(evaluation)
         summary = {
             "auc": found.auc,
@@ -143,6 +144,7 @@ def main() -> None:
             "steps": result.num_steps,
             "eval_samples": found.num_samples,
         }
+    print(result.summary, file=sys.stderr)
     if flags.json:
         print(json.dumps(summary))
     else:

@@ -17,6 +17,7 @@ from hetero_pipe.trainer.stages import (
     Trained,
     TrainStage,
 )
+from ps_server.spans import SpanRing
 
 __all__ = ["build_prediction", "build_training", "check_plan", "default_plan"]
 
@@ -71,12 +72,14 @@ def build_training(
     dense: DenseStep,
     first_step: int,
     count: Callable[[int, Trained], Any],
+    ring: SpanRing | None = None,
 ) -> tuple[Executor, StalenessGate]:
     """Returns the executor of training steps and the gate that bounds its staleness.
 
     `count` is told each step that is applied, in step order; its results come out.
+    `ring` records what each stage does when.
     """
-    gate = StalenessGate(plan.staleness, first_step=first_step)
+    gate = StalenessGate(plan.staleness, first_step=first_step, ring=ring)
     stages: list[Stage] = [
         RouteStage(client, _slots(plan)),
         PullStage(client, insert=True, gate=gate),
@@ -84,7 +87,8 @@ def build_training(
         PushStage(client, gate, count),
     ]
     capacities = [stage.capacity for stage in plan.stages]
-    return Executor(batches, stages, capacities=capacities, first_step=first_step), gate
+    executor = Executor(batches, stages, capacities=capacities, first_step=first_step, ring=ring)
+    return executor, gate
 
 
 def build_prediction(

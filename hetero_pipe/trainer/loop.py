@@ -15,6 +15,7 @@ from hetero_pipe.trainer.checkpoint import Position
 from hetero_pipe.trainer.epoch import EpochMetrics
 from hetero_pipe.trainer.record import Record
 from hetero_pipe.trainer.stages import Trained
+from ps_server.spans import SpanRing
 
 __all__ = ["TrainLoop"]
 
@@ -57,6 +58,7 @@ class TrainLoop:
         max_steps: int | None,
         record: Record,
         callbacks: Sequence[Callback],
+        ring: SpanRing | None = None,
     ) -> bool:
         """Trains from the position to the end of its epoch, at most `max_steps`.
 
@@ -65,6 +67,7 @@ class TrainLoop:
             max_steps: Stop after so many; None is no limit.
             record: Counts the steps.
             callbacks: Told of each step.
+            ring: Records what each stage does when; None records nothing.
 
         Returns:
             Whether the epoch has ended. The position is then the next one's.
@@ -79,6 +82,7 @@ class TrainLoop:
             dense=self._dense,
             first_step=self.step,
             count=self._counting(record),
+            ring=ring,
         )
         first_step, num_dense = self.step, self._dense.num_steps
         self.is_running = True

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from hetero_pipe.pipeline import Timeline
+from hetero_pipe.pipeline import Summary, Timeline
 
 __all__ = ["Evaluation", "FitResult"]
 
@@ -38,6 +38,7 @@ class FitResult:
         mean_staleness: The pushes that a pull has missed, on average.
         timeline: Where the time of each stage went; `timeline.bottleneck` is the
             stage to make faster, and `print(timeline)` a table.
+        summary: What bounds the run and how to raise that; `print(summary)` says it.
         evaluations: On the evaluation reader, one an epoch.
     """
 
@@ -49,6 +50,7 @@ class FitResult:
     max_staleness: int
     mean_staleness: float
     timeline: Timeline
+    summary: Summary
     evaluations: tuple[Evaluation, ...]
 
     @property

@@ -1,6 +1,7 @@
 """Trainer: fit, evaluate, predict, save and load."""
 
 import logging
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -24,6 +25,7 @@ from hetero_pipe.nn import (
     random_state,
     say_settings,
 )
+from hetero_pipe.pipeline import ServerTime, Summary
 from hetero_pipe.plan import Plan
 from hetero_pipe.trainer.build import build_prediction, check_plan, default_plan
 from hetero_pipe.trainer.callbacks import Callback, Progress
@@ -39,6 +41,7 @@ from hetero_pipe.trainer.record import Record
 from hetero_pipe.trainer.result import Evaluation, FitResult
 from hetero_pipe.trainer.run import RunSettings, check_resume, settings_of
 from hetero_pipe.trainer.stages import Prediction
+from hetero_pipe.trainer.tracing import FitTrace
 from ps_server.spec import TableSpec
 
 __all__ = ["Trainer"]
@@ -130,6 +133,7 @@ class Trainer:
         max_steps: int | None = None,
         save_to: str | Path | None = None,
         callbacks: Sequence[Callback] | None = None,
+        trace: str | Path | None = None,
     ) -> FitResult:
         """Trains on every batch of a reader, `epochs` times.
 
@@ -153,11 +157,15 @@ class Trainer:
                 also when Ctrl-C or wrong data end it early.
             callbacks: Told how it goes; by default a line of progress on a
                 terminal.
+            trace: A file for when each stage and each server did what, the latest
+                18,000 steps or so, as https://ui.perfetto.dev shows it; packed by gzip
+                if its name ends in `.gz`. Written also when `fit` fails.
 
         Raises:
             CheckpointError: A run was loaded that stands within an epoch of
                 another reader's batches; or `save_to` cannot be saved to.
-            ConfigError: The reader lacks a slot, or the model misbehaves.
+            ConfigError: The reader lacks a slot, the model misbehaves, or `trace`
+                cannot be written.
             DataError: The reader's files are wrong.
             NonFiniteError: A gradient is NaN or infinite; the steps before it
                 are applied, it is not.
@@ -165,10 +173,7 @@ class Trainer:
             StageError: A stage failed otherwise.
         """
         self._check_idle("fit")
-        if epochs < 0:
-            raise ConfigError(f"epochs must be at least 0, got epochs={epochs}")
-        if max_steps is not None and max_steps < 0:
-            raise ConfigError(f"max_steps must be at least 0, got max_steps={max_steps}")
+        _check_counts(epochs, max_steps)
         self._check_reader(reader)
         if eval_reader is not None:
             self._check_reader(eval_reader)
@@ -179,6 +184,8 @@ class Trainer:
         total = Record()
         evaluations: list[Evaluation] = []
         is_saved = False
+        tracing = FitTrace(trace, client=self._client)
+        tracing.start()
         try:
             for epoch in range(self._loop.position.epoch, epochs):
                 steps_left = None if max_steps is None else max_steps - total.num_steps
@@ -186,22 +193,34 @@ class Trainer:
                     break
                 epoch_record, is_saved = Record(), False
                 is_whole = self._loop.run_epoch(
-                    reader, max_steps=steps_left, record=epoch_record, callbacks=told
+                    reader,
+                    max_steps=steps_left,
+                    record=epoch_record,
+                    callbacks=told,
+                    ring=tracing.ring,
                 )
                 total.add(epoch_record)
                 if save_to is not None:
-                    self.save(save_to)
+                    with tracing.during("save"):
+                        self.save(save_to)
                     is_saved = True
                 if not is_whole:
                     break
-                evaluation = None if eval_reader is None else self.evaluate(eval_reader)
-                evaluations += [] if evaluation is None else [evaluation]
+                evaluation = None
+                if eval_reader is not None:
+                    with tracing.during("evaluate"):
+                        evaluation = self.evaluate(eval_reader)
+                    evaluations.append(evaluation)
                 for callback in told:
                     callback.on_epoch(epoch, evaluation)
         except (KeyboardInterrupt, DataError, NonFiniteError):  # what was trained is kept
             if save_to is not None and not is_saved and not self._loop.is_torn:
                 self.save(save_to)
             raise
+        else:
+            tracing.is_whole = True
+        finally:
+            tracing.stop()
         return FitResult(
             num_steps=total.num_steps,
             num_samples=total.num_samples,
@@ -211,7 +230,21 @@ class Trainer:
             max_staleness=total.max_staleness,
             mean_staleness=total.num_missed / max(total.num_steps, 1),
             timeline=total.timeline,
+            summary=self._summary(total, tracing.servers),
             evaluations=tuple(evaluations),
+        )
+
+    def _summary(self, total: Record, servers: tuple[ServerTime, ...]) -> Summary:
+        mode = self.plan.workers.mode
+        return Summary(
+            timeline=total.timeline,
+            num_samples=total.num_samples,
+            seconds=total.seconds,
+            staleness=None if mode == "async" else self.plan.staleness,
+            mode=mode,
+            num_servers=len(self.plan.servers or ()),
+            num_cores=len(os.sched_getaffinity(0)),
+            servers=servers,
         )
 
     def _begin_run(self, reader: Reader) -> None:
@@ -421,6 +454,13 @@ class Trainer:
                     f"a reader has the slots of every Embedding, got none of "
                     f"{', '.join(missing)} for {name!r}; it has {', '.join(reader.slots)}"
                 )
+
+
+def _check_counts(epochs: int, max_steps: int | None) -> None:
+    if epochs < 0:
+        raise ConfigError(f"epochs must be at least 0, got epochs={epochs}")
+    if max_steps is not None and max_steps < 0:
+        raise ConfigError(f"max_steps must be at least 0, got max_steps={max_steps}")
 
 
 def _named(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

@@ -1,0 +1,121 @@
+"""FitTrace: records when a fit did what, its servers too, and writes it to one file."""
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from hetero_pipe.client import Client
+from hetero_pipe.errors import ConfigError, HeteroPipeError
+from hetero_pipe.pipeline import ServerTime, write_trace
+from ps_server.spans import SpanRing, Spans
+
+__all__ = ["FitTrace"]
+
+logger = logging.getLogger(__name__)
+
+
+def _alone(spans: Spans) -> list[Spans]:
+    return [spans]
+
+
+class FitTrace:
+    """Records from `start` to `stop`; nothing at all without a path.
+
+    Args:
+        path: Of the file, packed by gzip if its name ends in `.gz`.
+        client: Of the servers.
+        role: What this process is, for a reader.
+        gather: Returns the spans of all workers, this one's first. Every worker
+            calls it once, unless its `fit` fails.
+        is_first: Whether this worker asks the servers and writes the file.
+
+    Attributes:
+        ring: Where stages record; None if they need not.
+        servers: Where the servers' time went, after `stop`.
+        is_whole: Whether `fit` has ended well, to be said before `stop`.
+    """
+
+    def __init__(
+        self,
+        path: str | Path | None,
+        *,
+        client: Client,
+        role: str = "trainer",
+        gather: Callable[[Spans], list[Spans]] = _alone,
+        is_first: bool = True,
+    ) -> None:
+        self._path = None if path is None else Path(path)
+        self._client = client
+        self._role = role
+        self._gather = gather
+        self._is_first = is_first
+        self.ring = None if path is None else SpanRing()
+        self.servers: tuple[ServerTime, ...] = ()
+        self.is_whole = False
+
+    def start(self) -> None:
+        """Asks the servers to record.
+
+        Raises:
+            ConfigError: The file cannot be written.
+            ServerError: A server failed.
+        """
+        if self._path is None or not self._is_first:
+            return
+        try:
+            self._path.open("ab").close()  # before hours of training, not after
+        except OSError as error:
+            raise ConfigError(
+                f"a trace is written to a file, got {error}; name another one (--trace)"
+            ) from error
+        self._client.start_trace()
+
+    @contextmanager
+    def during(self, name: str) -> Iterator[None]:
+        """Records what is done between two epochs."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            if self.ring is not None:
+                self.ring.record("fit", name, -1, start, time.perf_counter())
+
+    def stop(self) -> None:
+        """Writes the file, also of a `fit` that failed: then, that is what one wants to see.
+
+        What goes wrong here is a warning. It is not to hide why `fit` failed, nor what
+        it has trained.
+        """
+        if self._path is None or self.ring is None:
+            return
+        spans = self.ring.spans(role=self._role)
+        servers: list[Spans] = []
+        try:
+            # Workers of several hosts meet on the clock of their first server.
+            ahead = self._client.clock_ahead()
+            spans = spans.shifted(ahead)
+            if self._is_first:
+                servers = [each.shifted(ahead) for each in self._client.stop_trace()]
+        except HeteroPipeError as error:
+            logger.warning("the trace is without its servers: %s", error)
+        workers = self._gather(spans) if self.is_whole else [spans]
+        self.servers = tuple(ServerTime.of(each) for each in servers)
+        if self._is_first:
+            self._write(self._path, [*workers, *servers])
+
+    def _write(self, path: Path, processes: list[Spans]) -> None:
+        try:
+            write_trace(path, processes)
+        except OSError as error:
+            logger.warning("the trace could not be written: %s", error)
+            return
+        num_dropped = sum(each.num_dropped for each in processes)
+        logger.info(
+            "wrote %d spans of %s to %s%s; open it at https://ui.perfetto.dev",
+            sum(map(len, processes)),
+            ", ".join(each.role for each in processes),
+            path,
+            f" ({num_dropped} earlier ones were not kept)" if num_dropped else "",
+        )

@@ -3,7 +3,6 @@
 import functools
 import logging
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +11,6 @@ from typing import TypeVar
 import grpc
 import numpy as np
 
-from ps_server.spans import SpanRing
 from ps_server.store import (
     RouteMismatch,
     SnapshotError,
@@ -99,7 +97,7 @@ def _recorded(
     def call(self: "Service", request: Stepped) -> Reply:
         start = time.perf_counter()
         reply = method(self, request)
-        self.record(method.__name__, max(request.step - 1, -1), start)
+        self._store.recorder.record(method.__name__, max(request.step - 1, -1), start)
         return reply
 
     return call
@@ -116,7 +114,6 @@ class Service(ps_pb2_grpc.ParameterServerServicer):
     def __init__(self, store: Store, *, data_dir: Path) -> None:
         self._store = store
         self._data_dir = data_dir
-        self._ring: SpanRing | None = None  # there while a worker traces
 
     @_unary
     def Stats(self, request: ps_pb2.StatsRequest) -> ps_pb2.StatsReply:  # noqa: N802
@@ -211,26 +208,13 @@ class Service(ps_pb2_grpc.ParameterServerServicer):
         """Tells the time; begins and ends the recording of spans."""
         reply = ps_pb2.TraceReply()
         if request.action == ps_pb2.TraceRequest.START:
-            self._ring = SpanRing()
+            self._store.recorder.start()
         elif request.action == ps_pb2.TraceRequest.STOP:
-            ring, self._ring = self._ring, None
-            if ring is not None:
-                reply = spans_to_message(ring.spans(role="ps-server"))
+            spans = self._store.recorder.stop()
+            if spans is not None:
+                reply = spans_to_message(spans)
         reply.clock = time.perf_counter()
         return reply
-
-    def record(self, name: str, step: int, start: float) -> None:
-        """Records, while a worker traces, what the calling thread did from `start` until now.
-
-        Args:
-            name: What it did: the RPC, or what it waits for within one.
-            step: From 0; -1 of no step.
-            start: On `time.perf_counter`.
-        """
-        ring = self._ring
-        if ring is not None:
-            track = threading.current_thread().name
-            ring.record(track, name, step, start, time.perf_counter())
 
 
 def _snapshot_name(name: str) -> str:

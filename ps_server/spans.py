@@ -5,12 +5,15 @@ import os
 import socket
 import struct
 import threading
-from dataclasses import dataclass, replace
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["SpanRing", "Spans", "process_name"]
+__all__ = ["Recorder", "SpanRing", "Spans", "process_name"]
 
 CAPACITY = 1 << 18
 """Spans that a ring keeps: 8 MiB, some 18,000 steps of a trainer."""
@@ -63,6 +66,17 @@ class Spans:
     def shifted(self, seconds: float) -> "Spans":
         """Returns the same spans on a clock that is `seconds` ahead of this one."""
         return replace(self, starts=self.starts + seconds, ends=self.ends + seconds)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns texts, a number and arrays by name, as `from_dict` takes them."""
+        return {field.name: getattr(self, field.name) for field in fields(self)} | {
+            "texts": list(self.texts)
+        }
+
+    @staticmethod
+    def from_dict(values: Mapping[str, Any]) -> "Spans":
+        """Returns the spans of `to_dict`."""
+        return Spans(**{**values, "texts": tuple(values["texts"])})
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -123,3 +137,33 @@ class SpanRing:
             names=np.ascontiguousarray(found["name"]),
             num_dropped=max(num_recorded - self._capacity, 0),
         )
+
+
+class Recorder:
+    """Records what the threads of a server do, while somebody wants to know. Thread safe."""
+
+    def __init__(self) -> None:
+        self._ring: SpanRing | None = None
+
+    def start(self) -> None:
+        """Forgets what was recorded, and records."""
+        self._ring = SpanRing()
+
+    def stop(self) -> Spans | None:
+        """Records no more; returns what was recorded since `start`, None without one."""
+        ring, self._ring = self._ring, None
+        return None if ring is None else ring.spans(role="ps-server")
+
+    def record(self, name: str, step: int, start: float) -> None:
+        """Records what the calling thread did from `start` until now.
+
+        Args:
+            name: What it did; of a wait within something else, it begins with
+                `waiting`.
+            step: From 0; -1 of no step.
+            start: On `time.perf_counter`.
+        """
+        ring = self._ring
+        if ring is not None:
+            track = threading.current_thread().name
+            ring.record(track, name, step, start, time.perf_counter())

@@ -25,6 +25,7 @@ from ps_server.checkpoint import (
     snapshots,
 )
 from ps_server.route import Route
+from ps_server.spans import Recorder
 from ps_server.spec import TableSpec
 from ps_server.table import Table
 
@@ -85,10 +86,15 @@ class Store:
 
     A store takes the route of its first table and keeps it until its last
     table is dropped; requests under another route are refused.
+
+    Attributes:
+        id: Drawn at random.
+        recorder: Of what its callers' threads do when.
     """
 
     def __init__(self) -> None:
         self.id = uuid4().hex
+        self.recorder = Recorder()
         self._lock = threading.Lock()  # guards _tables and _route, never held during table work
         self._loading = threading.Lock()  # two loads of one table would mix their rows
         self._tables: dict[str, Table] = {}

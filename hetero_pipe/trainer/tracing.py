@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, TypeVar
 
 from hetero_pipe.client import Client
 from hetero_pipe.errors import ConfigError, HeteroPipeError
@@ -15,9 +16,11 @@ __all__ = ["FitTrace"]
 
 logger = logging.getLogger(__name__)
 
+Value = TypeVar("Value")
 
-def _alone(spans: Spans) -> list[Spans]:
-    return [spans]
+
+def _alone(value: dict[str, Any]) -> list[dict[str, Any]]:
+    return [value]
 
 
 class FitTrace:
@@ -27,8 +30,8 @@ class FitTrace:
         path: Of the file, packed by gzip if its name ends in `.gz`.
         client: Of the servers.
         role: What this process is, for a reader.
-        gather: Returns the spans of all workers, this one's first. Every worker
-            calls it once, unless its `fit` fails.
+        gather: Returns what every worker gives, by rank, as a `Group`'s does. Called
+            once, unless `fit` fails.
         is_first: Whether this worker asks the servers and writes the file.
 
     Attributes:
@@ -43,7 +46,7 @@ class FitTrace:
         *,
         client: Client,
         role: str = "trainer",
-        gather: Callable[[Spans], list[Spans]] = _alone,
+        gather: Callable[[dict[str, Any]], list[dict[str, Any]]] = _alone,
         is_first: bool = True,
     ) -> None:
         self._path = None if path is None else Path(path)
@@ -90,20 +93,26 @@ class FitTrace:
         """
         if self._path is None or self.ring is None:
             return
-        spans = self.ring.spans(role=self._role)
-        servers: list[Spans] = []
-        try:
-            # Workers of several hosts meet on the clock of their first server.
-            ahead = self._client.clock_ahead()
-            spans = spans.shifted(ahead)
-            if self._is_first:
-                servers = [each.shifted(ahead) for each in self._client.stop_trace()]
-        except HeteroPipeError as error:
-            logger.warning("the trace is without its servers: %s", error)
-        workers = self._gather(spans) if self.is_whole else [spans]
+        # Workers of several hosts meet on the clock of their first server.
+        ahead = self._try(self._client.clock_ahead) or 0.0
+        workers = [self.ring.spans(role=self._role).shifted(ahead)]
+        if self.is_whole:
+            mine = workers[0].to_dict()
+            told = self._try(lambda: self._gather(mine))
+            workers = workers if told is None else [Spans.from_dict(each) for each in told]
+        if not self._is_first:
+            return
+        servers = [each.shifted(ahead) for each in self._try(self._client.stop_trace) or ()]
         self.servers = tuple(ServerTime.of(each) for each in servers)
-        if self._is_first:
-            self._write(self._path, [*workers, *servers])
+        self._write(self._path, [*workers, *servers])
+
+    def _try(self, ask: Callable[[], Value]) -> Value | None:
+        """Returns what others tell, None if they do not."""
+        try:
+            return ask()
+        except HeteroPipeError as error:
+            logger.warning("the trace is not whole: %s", error)
+            return None
 
     def _write(self, path: Path, processes: list[Spans]) -> None:
         try:

@@ -2,9 +2,10 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 
-from ps_server.spans import SpanRing, process_name
+from ps_server.spans import SpanRing, Spans, process_name
 from ps_server.wire import spans_from_message, spans_to_message
 
 LATER = 30.0
@@ -66,6 +67,17 @@ def test_threads_that_record_at_once_lose_nothing():
 def test_a_ring_keeps_a_span_at_least():
     with pytest.raises(ValueError, match="got capacity=0"):
         SpanRing(0)
+
+
+def test_spans_are_words_and_arrays_for_a_group_to_gather():
+    ring = SpanRing(4)
+    ring.record("dense", "waiting for input", 7, 1.0, 2.0)
+    spans = ring.spans(role="dense 0")
+    values = spans.to_dict()
+    assert {type(value) for value in values.values()} == {str, list, int, np.ndarray}
+    again = Spans.from_dict(values)
+    assert rows(again) == rows(spans)
+    assert (again.role, again.process) == ("dense 0", spans.process)
 
 
 def test_spans_move_to_another_clock_and_over_the_wire():

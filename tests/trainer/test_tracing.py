@@ -8,6 +8,7 @@ import pytest
 
 import hetero_pipe as hp
 from hetero_pipe.client import Client
+from hetero_pipe.trainer.tracing import FitTrace
 from tests.toy import read, training
 from tests.traces import Trace
 
@@ -134,7 +135,38 @@ def test_a_fit_that_fails_leaves_its_trace(daemon, reader, tmp_path, caplog):
     trace.check()
     assert trace.steps("trainer", "push")[:5] == [0, 1, 2, 3, 4]
     assert len(trace.processes()) == 1
-    assert "the trace is without its servers: server" in caplog.text
+    assert "the trace is not whole: server" in caplog.text
+
+
+def test_workers_give_their_spans_and_the_first_writes(daemon, reader, tmp_path):
+    """What `Group.gather` does, one worker after the other."""
+    address, told = daemon().address, []
+    with Client([address]) as client:
+        first, second = (
+            FitTrace(
+                tmp_path / "trace.json",
+                client=client,
+                role=f"worker {rank}",
+                gather=lambda value: [*told, value],
+                is_first=rank == 0,
+            )
+            for rank in (0, 1)
+        )
+        for each in (first, second):
+            each.start()
+            each.ring.record("dense", "dense", 3, 10.0, 11.0)
+            each.is_whole = True
+        second.stop()
+        assert (tmp_path / "trace.json").read_bytes() == b""
+        told.append(second.ring.spans(role="worker 1").to_dict())
+        first.stop()
+    trace = Trace.read(tmp_path / "trace.json")
+    assert [name.rpartition(" ")[0] for name in trace.processes()] == [
+        "worker 1",
+        "worker 0",
+        f"ps-server {address}",
+    ]
+    assert trace.steps("worker 1", "dense") == trace.steps("worker 0", "dense") == [3]
 
 
 def test_a_trace_that_cannot_be_written_is_refused_before_the_first_step(daemon, reader, tmp_path):

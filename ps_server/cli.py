@@ -10,11 +10,11 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a server until SIGTERM or Ctrl-C; returns the exit code.
+    """Runs a server until it is told to stop or its workers have left; returns the exit code.
 
-    A signal that comes while the server still loads ends
-    the process at once, with code 0: a launcher that gives up a job stops
-    servers that are not up yet and wants to see them end well.
+    A signal that comes while the server still loads ends the process at once,
+    with code 0: a launcher that gives up a job stops servers that are not up
+    yet and wants to see them end well.
     """
     for number in SIGNALS:
         signal.signal(number, lambda *_: os._exit(0))

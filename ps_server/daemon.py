@@ -8,6 +8,7 @@ import socket
 import sys
 import threading
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -15,6 +16,7 @@ from google import protobuf
 
 from ps_server.memory import keep_freed_memory
 from ps_server.server import Server
+from ps_server.store import MAX_WORKERS
 from ps_server.table import COMPILER
 from ps_server.version import VERSION
 
@@ -24,6 +26,9 @@ logger = logging.getLogger(__name__)
 
 # After a signal: the server's grace, and a second for all else. What runs longer is given up.
 FORCE_SECONDS = 4.5
+
+# What ends a server beside signals, whose numbers are from 1 to 64.
+GOODBYE, LOST = b"\xfe", b"\xff"
 
 DESCRIPTION = """\
 A parameter server: holds the embedding tables of a training job and serves them
@@ -39,8 +44,9 @@ examples:
   ps-server --listen 10.0.0.5:7000 --data-dir /var/lib/ps-server
 
 It prints "listening on HOST:PORT" when it is ready. Ctrl-C or SIGTERM stops it:
-requests under way end, the exit code is 0. There is no password: listen where
-only your trainers reach.
+requests under way end, the exit code is 0. With --num-workers it stops by itself
+when all workers have said goodbye, or with exit code 1 once one was lost and no
+other is left. There is no password: listen where only your trainers reach.
 """
 
 
@@ -66,6 +72,13 @@ def _parser() -> argparse.ArgumentParser:
         "has arrived; created if missing (default: a temporary folder, removed at the end)",
     )
     parser.add_argument(
+        "--num-workers",
+        metavar="N",
+        type=_count,
+        help=f"stop when the N workers of a job, {MAX_WORKERS} at most, have said goodbye "
+        "(default: serve one job after another)",
+    )
+    parser.add_argument(
         "--log-level",
         default="info",
         choices=["debug", "info", "warning", "error"],
@@ -89,8 +102,16 @@ def _address(text: str) -> str:
     return text
 
 
+def _count(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= MAX_WORKERS:
+        raise argparse.ArgumentTypeError(
+            f"a number of workers is from 1 to {MAX_WORKERS}, got {text!r}"
+        )
+    return int(text)
+
+
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Runs a server until SIGTERM or Ctrl-C; returns the exit code."""
+    """Runs a server until it is told to stop or its workers have left; returns the exit code."""
     options = _parser().parse_args(arguments)
     logging.basicConfig(
         level=options.log_level.upper(),
@@ -98,24 +119,32 @@ def run(arguments: Sequence[str] | None = None) -> int:
         format="%(asctime)s %(levelname)s %(message)s",
     )
     keep_freed_memory()
-    signals = _catch_signals()
-    force = threading.Timer(FORCE_SECONDS, _end_at_once)
-    force.daemon = True
+    endings, tell = _catch_signals()
+    on_over = None if options.num_workers is None else partial(_tell_over, tell)
     try:
-        with Server(options.listen, data_dir=options.data_dir) as server:
+        with Server(
+            options.listen,
+            data_dir=options.data_dir,
+            num_workers=options.num_workers,
+            on_over=on_over,
+        ) as server:
             _say(f"listening on {server.address}")
-            logger.info("stopping at %s", signal.Signals(signals.recv(1)[0]).name)
+            ending = endings.recv(1)
+            logger.info("stopping at %s", _name_of(ending))
+            code = 1 if ending == LOST else 0
+            force = threading.Timer(FORCE_SECONDS, _end_at_once, [code])
+            force.daemon = True
             force.start()
     except OSError as error:
         print(f"ps-server: error: {error}", file=sys.stderr)
         return 1
     force.cancel()
     logger.info("stopped")
-    return 0
+    return code
 
 
-def _catch_signals() -> socket.socket:
-    """Returns a socket that gives one byte a signal, its number.
+def _catch_signals() -> tuple[socket.socket, socket.socket]:
+    """Returns a socket that gives one byte a signal, its number, and one to send it others.
 
     An Event set by a handler may be missed: a handler runs between any two
     instructions, so also while the Event's lock is held, or just before the
@@ -123,10 +152,23 @@ def _catch_signals() -> socket.socket:
     """
     reader, writer = socket.socketpair()
     writer.setblocking(False)
+    teller = writer.dup()
     signal.set_wakeup_fd(writer.detach(), warn_on_full_buffer=False)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
-    return reader
+    return reader, teller
+
+
+def _tell_over(teller: socket.socket, all_said_goodbye: bool) -> None:
+    teller.send(GOODBYE if all_said_goodbye else LOST)
+
+
+def _name_of(ending: bytes) -> str:
+    if ending == GOODBYE:
+        return "the goodbye of the last worker"
+    if ending == LOST:
+        return "the loss of a worker, none is left"
+    return signal.Signals(ending[0]).name
 
 
 def _say(line: str) -> None:
@@ -139,6 +181,6 @@ def _say(line: str) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _end_at_once() -> None:
+def _end_at_once(code: int) -> None:
     logger.warning("a request did not end in time, it is given up")
-    os._exit(0)
+    os._exit(code)

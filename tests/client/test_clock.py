@@ -35,22 +35,6 @@ def test_the_clock_of_a_server_on_this_host_is_this_process_s(daemon):
         assert client.clock_ahead() == 0
 
 
-def test_a_server_records_between_start_and_stop(servers):
-    addresses = servers(2)
-    with Client(addresses) as client:
-        assert client.stop_trace() == []
-        client.start_trace()
-        found = client.stop_trace()
-        assert sorted(spans.role for spans in found) == sorted(
-            f"ps-server {address}" for address in addresses
-        )
-        assert [len(spans) for spans in found] == [0, 0]
-        assert client.stop_trace() == []
-    with Client(None) as client:  # the tables' work is within the trainer's own spans
-        client.start_trace()
-        assert client.stop_trace() == []
-
-
 @pytest.mark.parametrize("trips", [[(0.0, 7.0, 0.0)], [(0.0, 7.5, 1.0), (3.0, 10.05, 3.1)]])
 def test_the_shortest_trip_tells(trips):
     assert offset_of(trips) == pytest.approx(7.0)

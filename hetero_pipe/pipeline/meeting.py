@@ -79,6 +79,12 @@ class Meeting:
             self.leave()
             raise
 
+    @property
+    def local_address(self) -> str:
+        """The address of this host by which it reaches the first worker's."""
+        address: str = self._stream.getsockname()[0]
+        return address
+
     def channel(self, name: str, ranks: Sequence[int]) -> "Channel":
         """Returns a channel of some workers: they meet there in their own order.
 

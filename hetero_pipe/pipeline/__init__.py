@@ -5,8 +5,9 @@ fails or the caller has enough, and joins every thread it started. It never
 knows what a stage does.
 """
 
-from hetero_pipe.pipeline.executor import Executor
+from hetero_pipe.pipeline.executor import Executor, Finished
 from hetero_pipe.pipeline.handoff import Closed, Handoff
+from hetero_pipe.pipeline.meeting import Channel, Meeting
 from hetero_pipe.pipeline.stage import Stage
 from hetero_pipe.pipeline.staleness import StalenessGate
 from hetero_pipe.pipeline.summary import ServerTime, Summary
@@ -15,9 +16,12 @@ from hetero_pipe.pipeline.trace import merge, write_trace
 
 __all__ = [
     "CREDIT",
+    "Channel",
     "Closed",
     "Executor",
+    "Finished",
     "Handoff",
+    "Meeting",
     "ServerTime",
     "Stage",
     "StageTime",

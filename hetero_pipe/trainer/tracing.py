@@ -19,7 +19,10 @@ logger = logging.getLogger(__name__)
 Value = TypeVar("Value")
 
 
-def _alone(value: dict[str, Any]) -> list[dict[str, Any]]:
+Told = dict[str, Any] | None  # of `Spans.to_dict`
+
+
+def _alone(value: Told) -> list[Told]:
     return [value]
 
 
@@ -31,7 +34,7 @@ class FitTrace:
         client: Of the servers.
         role: What this process is, for a reader.
         gather: Returns what every worker gives, by rank, as a `Group`'s does. Called
-            once, unless `fit` fails.
+            once, also without a path, unless `fit` fails.
         is_first: Whether this worker asks the servers and writes the file.
 
     Attributes:
@@ -46,7 +49,7 @@ class FitTrace:
         *,
         client: Client,
         role: str = "trainer",
-        gather: Callable[[dict[str, Any]], list[dict[str, Any]]] = _alone,
+        gather: Callable[[Told], list[Told]] = _alone,
         is_first: bool = True,
     ) -> None:
         self._path = None if path is None else Path(path)
@@ -91,17 +94,15 @@ class FitTrace:
         What goes wrong here is a warning. It is not to hide why `fit` failed, nor what
         it has trained.
         """
-        if self._path is None or self.ring is None:
+        ahead, mine = 0.0, None
+        if self.ring is not None:
+            # Workers of several hosts meet on the clock of their first server.
+            ahead = self._try(self._client.clock_ahead) or 0.0
+            mine = self.ring.spans(role=self._role).shifted(ahead).to_dict()
+        told = self._try(lambda: self._gather(mine)) if self.is_whole else None
+        if self._path is None or not self._is_first:
             return
-        # Workers of several hosts meet on the clock of their first server.
-        ahead = self._try(self._client.clock_ahead) or 0.0
-        workers = [self.ring.spans(role=self._role).shifted(ahead)]
-        if self.is_whole:
-            mine = workers[0].to_dict()
-            told = self._try(lambda: self._gather(mine))
-            workers = workers if told is None else [Spans.from_dict(each) for each in told]
-        if not self._is_first:
-            return
+        workers = [Spans.from_dict(each) for each in told or [mine] if each is not None]
         servers = [each.shifted(ahead) for each in self._try(self._client.stop_trace) or ()]
         self.servers = tuple(ServerTime.of(each) for each in servers)
         self._write(self._path, [*workers, *servers])

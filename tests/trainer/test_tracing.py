@@ -1,8 +1,12 @@
 """The trace of a fit, with servers of their own processes and of another clock."""
 
 import logging
+import os
 import shutil
 import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +16,7 @@ from hetero_pipe.trainer.tracing import FitTrace
 from tests.toy import read, training
 from tests.traces import Trace
 
+ROOT = Path(__file__).parents[2]
 STEPS = list(range(20))
 
 # A process of another time namespace has another clock, as one of another host has.
@@ -176,3 +181,59 @@ def test_a_trace_that_cannot_be_written_is_refused_before_the_first_step(daemon,
             trainer.fit(reader, trace=tmp_path / "nowhere" / "trace.json")
         assert trainer.num_rows() == {"first_order": 0, "embedding": 0}
         assert trainer.fit(reader, max_steps=1).num_steps == 1
+
+
+WORKER = """
+import sys
+import hetero_pipe as hp
+from tests.toy import build, read
+
+path, servers, rank, coordinator, trace = sys.argv[1:]
+model, optimizer = build()
+plan = hp.default_plan(
+    model, servers=servers.split(","), workers=hp.WorkersPlan(mode="sync", num_readers=2)
+)
+worker = hp.Worker("whole", int(rank), coordinator)
+with hp.Trainer(model, optimizer=optimizer, plan=plan, worker=worker) as trainer:
+    trainer.fit(read(path), trace=trace)
+"""
+
+
+def test_two_workers_and_two_servers_are_one_trace(daemon, path, free_address, tmp_path):
+    addresses = [daemon().address, daemon().address]
+    with ExitStack() as running:
+        workers = [
+            running.enter_context(
+                subprocess.Popen(
+                    [
+                        *(sys.executable, "-c", WORKER, path, ",".join(addresses), str(rank)),
+                        *(free_address, tmp_path / "trace.json"),
+                    ],
+                    env={**os.environ, "PYTHONPATH": str(ROOT)},
+                    stderr=subprocess.PIPE,
+                    text=True,
+                )
+            )
+            for rank in (0, 1)
+        ]
+        for worker in workers:
+            running.callback(worker.kill)
+        for worker in workers:
+            said = worker.communicate(timeout=100)[1]
+            assert worker.returncode == 0, said
+    trace = Trace.read(tmp_path / "trace.json")
+    trace.check()
+    assert [name.rpartition(" ")[0] for name in trace.processes()[:2]] == ["worker 0", "worker 1"]
+    assert len(trace.processes()) == 4
+    steps = trace.steps("worker 0", "push")
+    assert steps == trace.steps("worker 1", "push") == list(range(len(steps)))
+    assert len(steps) >= 10
+    for address in addresses:
+        for rank in (0, 1):
+            pushed = trace.slices(f"worker {rank}", "push")
+            served = trace.slices(f"ps-server {address}", None, f"Push of worker {rank}")
+            assert [each.step for each in served] == steps
+            assert all(s.is_within(p) for s, p in zip(served, pushed, strict=True))
+        # Of the two parts of a step, the first to come waits for the other.
+        waits = trace.slices(f"ps-server {address}", None, "waiting for other workers")
+        assert [each.step for each in waits] == steps

@@ -19,8 +19,9 @@ ENOUGH_STEPS = 20
 BUSY = 0.9
 # What takes more of the time is worth a word.
 NOTED = 0.1
-# Stages of a step that no other step's share while staleness is 0.
-TURNS = ("pull", "dense", "push")
+# Between the pull of a step and the acknowledgement of its push: what staleness lets steps share.
+# A sparse worker sends to a dense one and receives from it where a whole one has its dense stage.
+TURNS = ("pull", "dense", "send", "recv", "push")
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,7 @@ class Summary:
         seconds: That took.
         staleness: Pushes that a pull may miss; None is any number.
         mode: One of `hetero_pipe.plan.MODES`.
+        num_workers: That hold a replica of the dense part.
         num_servers: 0 if the tables are in this process.
         num_cores: That this process may run on.
         servers: Where their time went; none if nobody traced them.
@@ -81,6 +83,7 @@ class Summary:
     seconds: float
     staleness: int | None
     mode: str
+    num_workers: int
     num_servers: int
     num_cores: int
     servers: tuple[ServerTime, ...] = ()
@@ -177,15 +180,18 @@ def _gate(run: Summary) -> str | None:
     at_gate = run.share(sum(stage.waiting_at_gate for stage in run.timeline.stages))
     if run.staleness is None or at_gate < NOTED or run.reached >= BUSY:
         return None
-    turns = sum(stage.busy for stage in run.timeline.stages if stage.name in TURNS)
+    within = [stage for stage in run.timeline.stages if stage.name in TURNS]
+    turns = sum(stage.busy for stage in within)
+    *names, last = [stage.name for stage in within]
     # Stages that run at once need their cores at once.
     longest = max(run.on_cores(), *(stage.busy for stage in run.timeline.stages))
     enough = max(math.ceil(turns / longest) - 1, run.staleness + 1)
     change = "use mode bounded with staleness" if run.mode == "sync" else "raise staleness to"
     return (
-        f"pull waits {at_gate:.0%} of the time for the push of an earlier step, as pull, dense and "
-        f"push of a step take {run.per_step(turns)} together and staleness is {run.staleness}; "
-        f"{change} {enough}, and a step may take {run.per_step(longest)}"
+        f"pull waits {at_gate:.0%} of the time for the push of an earlier step, as "
+        f"{', '.join(names)} and {last} of a step take {run.per_step(turns)} together and "
+        f"staleness is {run.staleness}; {change} {enough}, and a step may take "
+        f"{run.per_step(longest)}"
     )
 
 
@@ -219,8 +225,17 @@ def _bottleneck(run: Summary) -> str:
         change = "give it less to parse (Parquet, fewer columns), or let more workers read"
     elif stage.name == "read":
         change = "its files come slowly; put them on a faster disk, or let more workers read"
+    elif stage.name == "dense" and run.mode == "sync" and run.num_workers > 1:
+        change = (
+            "it waits there for the slowest worker, too; compare the workers in a trace, then take "
+            "a faster device for that one, or mode bounded"
+        )
     elif stage.name == "dense":
         change = "the device is its own limit; use a faster one, or more workers"
+    elif stage.name == "recv":
+        change = "it waits for the dense workers; add dense workers, or give them faster devices"
+    elif stage.name == "send" and not is_on_core:
+        change = "the wire to the dense workers is slow; send float16 (--wire), or use a faster one"
     elif stage.name not in ("pull", "push"):
         change = "let more workers share the batches"
     elif not run.num_servers:

@@ -316,6 +316,7 @@ class Trainer:
             seconds=total.seconds,
             staleness=None if mode == "async" else self.plan.staleness,
             mode=mode,
+            num_workers=self.plan.workers.num_dense,
             num_servers=len(self.plan.servers or ()),
             num_cores=len(os.sched_getaffinity(0)),
             servers=servers,

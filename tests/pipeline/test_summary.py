@@ -10,10 +10,13 @@ from ps_server.spans import SpanRing
 STEPS = 100
 
 
-def run(*, seconds=1.0, steps=STEPS, staleness=1, mode="bounded", num_servers=1, **stages):
+def run(
+    *, seconds=1.0, steps=STEPS, staleness=1, mode="bounded", num_workers=1, num_servers=1, **stages
+):
     """Returns the summary of a run; a stage that is not given as `busy` is so for 0.1 s."""
     times = []
-    for name in ("read", "route", "pull", "dense", "push"):
+    middle = ("send", "recv") if "send" in stages else ("dense",)
+    for name in ("read", "route", "pull", *middle, "push"):
         seconds_busy, fields = stages.get(name, (0.1, {}))
         times.append(StageTime(name, steps, **{"busy": seconds_busy, "cpu": 0.01, **fields}))
     return Summary(
@@ -22,6 +25,7 @@ def run(*, seconds=1.0, steps=STEPS, staleness=1, mode="bounded", num_servers=1,
         seconds=seconds,
         staleness=staleness,
         mode=mode,
+        num_workers=num_workers,
         num_servers=num_servers,
         num_cores=2,
     )
@@ -90,6 +94,11 @@ ADVICE = {
         "dense bounds the run with 9.5 ms a step: the device is its own limit; use a faster one, "
         "or more workers",
     ),
+    "dense that may wait in an all-reduce": (
+        run(staleness=0, mode="sync", num_workers=2, dense=busy(0.95)),
+        "dense bounds the run with 9.5 ms a step: it waits there for the slowest worker, too; "
+        "compare the workers in a trace, then take a faster device for that one, or mode bounded",
+    ),
     "a reader on a core": (
         run(read=busy(0.97, cpu=0.9)),
         "read bounds the run with 9.7 ms a step: give it less to parse (Parquet, fewer columns), "
@@ -103,6 +112,32 @@ ADVICE = {
     "route": (
         run(route=busy(0.85, cpu=0.8)),
         "route bounds the run with 8.5 ms a step: let more workers share the batches",
+    ),
+    "a sparse worker that waits for dense ones": (
+        run(send=busy(0.1), recv=busy(0.95)),
+        "recv bounds the run with 9.5 ms a step: it waits for the dense workers; add dense "
+        "workers, or give them faster devices",
+    ),
+    "a sparse worker that waits for the wire": (
+        run(send=busy(0.9, cpu=0.2)),
+        "send bounds the run with 9 ms a step: the wire to the dense workers is slow; send float16 "
+        "(--wire), or use a faster one",
+    ),
+    "a sparse worker that pools": (
+        run(send=busy(0.9, cpu=0.8)),
+        "send bounds the run with 9 ms a step: let more workers share the batches",
+    ),
+    "a sparse worker whose staleness is low": (
+        run(
+            staleness=0,
+            pull=busy(0.2, waiting_at_gate=0.8),
+            send=busy(0.2),
+            recv=busy(0.5),
+            push=busy(0.1),
+        ),
+        "pull waits 80% of the time for the push of an earlier step, as pull, send, recv and push "
+        "of a step take 10 ms together and staleness is 0; raise staleness to 1, and a step may "
+        "take 5 ms",
     ),
     "pull, and nobody traced the servers": (
         run(pull=busy(0.9)),

@@ -24,7 +24,7 @@ from hetero_pipe.nn import (
     random_state,
     say_settings,
 )
-from hetero_pipe.plan import Plan
+from hetero_pipe.plan import Plan, Worker
 from hetero_pipe.trainer.build import build_prediction, check_plan, default_plan
 from hetero_pipe.trainer.callbacks import Callback, Progress
 from hetero_pipe.trainer.checkpoint import (
@@ -77,6 +77,7 @@ class Trainer:
             Otherwise training goes on with their rows.
         plan: What runs where; by default `default_plan(model, ...)`. A plan
             brings its own servers and staleness.
+        worker: Which of the plan's workers this process is; by default, the only one.
 
     Raises:
         ConfigError: An argument is wrong, or the model has no Embedding.
@@ -97,6 +98,7 @@ class Trainer:
         connect_timeout: float = 40.0,
         fresh: bool = False,
         plan: Plan | None = None,
+        worker: Worker | None = None,
     ) -> None:
         self._embeddings = find_embeddings(model)
         if not self._embeddings:
@@ -106,6 +108,8 @@ class Trainer:
             )
         self.plan = plan or default_plan(model, servers=servers, staleness=staleness)
         check_plan(self.plan, self._embeddings)
+        self._worker = worker or Worker()
+        self._worker.check(self.plan.workers)
         self._model = model
         self._optimizer = optimizer
         device = Device(self.plan.stage("dense").device)

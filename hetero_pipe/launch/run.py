@@ -2,18 +2,20 @@
 
 import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NoReturn
 
 from hetero_pipe.errors import HeteroPipeError, ServerUnavailable, WorkerLost
 from hetero_pipe.launch.paddle import ServerRole, WorkerRole, read_role
+from ps_server.cli import main as serve  # light: it catches signals before it loads the rest
 
 __all__ = ["begin", "run"]
 
-# Paddle's launcher looks at its processes once a second, and takes up to 0.6 s to end each of those
-# before ours.
+# Paddle's launcher looks at its processes once a second, and takes up to 0.6 s to end each.
 STOPPED_SECONDS = 10.0
 
 INTERRUPTED = 128 + signal.SIGINT
@@ -44,19 +46,9 @@ def run(main: Callable[[list[str]], int | None]) -> NoReturn:
     role = _role_or_exit()
     _start(role)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    arguments = role.arguments() if isinstance(role, WorkerRole) else []
-    try:
-        code = main([*sys.argv[1:], *arguments])
-    except HeteroPipeError as error:
-        print(f"error: {error}", file=sys.stderr, flush=True)
-        if isinstance(role, WorkerRole) and _is_of_another(error):
-            # The launcher ends with the first code, in its own order, that is not 0. Ours would
-            # hide the code of the process that failed: so it is left to stop us, with code 0.
-            threading.Event().wait(STOPPED_SECONDS)
-        sys.exit(1)
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        sys.exit(INTERRUPTED)
+    code = _call(main, role)
+    if isinstance(role, WorkerRole) and not code:
+        _say_goodbye(role)
     sys.exit(code)
 
 
@@ -71,14 +63,43 @@ def _start(role: ServerRole | WorkerRole | None) -> None:
     if role is not None:
         signal.signal(signal.SIGTERM, _exit_at_once)
     if isinstance(role, ServerRole):
-        # Not before SIGTERM is caught: it imports gRPC, which takes a third of a second.
-        from ps_server.cli import main as serve  # noqa: PLC0415
+        code = serve(role.arguments())
+        if code:  # perhaps because workers were lost
+            _wait_to_be_stopped()
+        sys.exit(code)
 
-        sys.exit(serve(role.arguments()))
+
+def _call(
+    main: Callable[[list[str]], int | None], role: ServerRole | WorkerRole | None
+) -> int | str | None:
+    """Returns the exit code of `main`, as `sys.exit` takes it."""
+    arguments = role.arguments() if isinstance(role, WorkerRole) else []
+    try:
+        return main([*sys.argv[1:], *arguments])
+    except SystemExit as exiting:
+        return exiting.code
+    except HeteroPipeError as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        if role is not None and _is_of_another(error):
+            _wait_to_be_stopped()
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
 
 
 def _exit_at_once(*_: Any) -> None:  # a signal and a frame
     os._exit(0)
+
+
+def _wait_to_be_stopped() -> None:
+    """Leaves it to Paddle's launcher to stop a process that failed because another did.
+
+    It ends with the first code that is not 0 in its own order of processes, servers
+    first. Ours would hide that of the process which failed.
+    """
+    signal.signal(signal.SIGTERM, _exit_at_once)
+    threading.Event().wait(STOPPED_SECONDS)
 
 
 def _is_of_another(error: BaseException | None) -> bool:
@@ -88,3 +109,25 @@ def _is_of_another(error: BaseException | None) -> bool:
             return True
         error = error.__cause__
     return False
+
+
+def _say_goodbye(role: WorkerRole) -> None:
+    """Says it for a script that has trained nothing, as for --help: the servers wait for it.
+
+    One that has trained has said it already: the servers have left or refuse.
+    """
+    from hetero_pipe.client import Client  # noqa: PLC0415  # takes long, and `begin` comes first
+
+    if all(_listens(server) for server in role.servers):
+        with suppress(HeteroPipeError), Client(role.servers, connect_timeout=1.0) as client:
+            client.join(rank=role.rank, num_workers=role.num_workers)
+            client.goodbye()
+
+
+def _listens(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=1.0).close()
+    except OSError:
+        return False
+    return True

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from hetero_pipe.client import Client
 from tests.launch.test_paddle import SERVER, TRAINER
 
 ROOT = Path(__file__).parents[2]
@@ -22,10 +21,6 @@ hp.launch.begin()
 def main(arguments):
 """
 TAIL = "\nhp.launch.run(main)\n"
-
-needs_workers = pytest.mark.skipif(
-    not hasattr(Client, "join"), reason="ps-server has no --num-workers yet"
-)
 
 
 @pytest.fixture
@@ -162,7 +157,12 @@ def test_a_worker_of_nobodys_launcher_ends_at_once_when_another_is_lost(start):
 # ------------------------------------------------------------------ servers
 
 
-@needs_workers
+def test_begin_comes_before_all_that_takes_long_to_import(start):
+    head = HEAD.replace("def main", "print([m for m in HEAVY if m in sys.modules])\ndef main")
+    heavy = "HEAVY = 'paddle', 'numpy', 'grpc', 'ps_server._native'\n"
+    assert end(start("pass", head=heavy + head)) == (0, "[]\n", "")
+
+
 def test_a_server_serves_in_begin_and_needs_no_more_of_the_script(start, free_address):
     host, _, port = free_address.rpartition(":")
     place = {"PADDLE_PSERVERS_IP_PORT_LIST": free_address, "POD_IP": host, "PADDLE_PORT": port}

@@ -49,7 +49,7 @@ def run(main: Callable[[list[str]], int | None]) -> NoReturn:
     code = _call(main, role)
     if isinstance(role, WorkerRole) and not code:
         _say_goodbye(role)
-    sys.exit(code)
+    _exit(code, role)
 
 
 def _role_or_exit() -> ServerRole | WorkerRole | None:
@@ -66,7 +66,7 @@ def _start(role: ServerRole | WorkerRole | None) -> None:
         code = serve(role.arguments())
         if code:  # perhaps because workers were lost
             _wait_to_be_stopped()
-        sys.exit(code)
+        _exit(code, role)
 
 
 def _call(
@@ -90,6 +90,14 @@ def _call(
 
 def _exit_at_once(*_: Any) -> None:  # a signal and a frame
     os._exit(0)
+
+
+def _exit(code: int | str | None, role: ServerRole | WorkerRole | None) -> NoReturn:
+    if role is not None:
+        # That launcher sends SIGTERM up to three times. While Python ends, a signal that had a
+        # handler is the end, with another code; one that is ignored stays so.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(code)
 
 
 def _wait_to_be_stopped() -> None:

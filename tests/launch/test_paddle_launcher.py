@@ -44,6 +44,10 @@ class Launcher:
         path = self.logs / name
         return path.read_text() if path.exists() else ""
 
+    def is_waiting(self):
+        """Whether both workers do, at their last step."""
+        return all("waits" in self.log(f"workerlog.{rank}") for rank in range(2))
+
     def left(self):
         """Returns the ids of all of its processes that run, by their environment."""
         found = []
@@ -115,7 +119,7 @@ def test_exit_code_is_that_of_the_trainer_that_failed(when, rank, launch):
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_trainer_that_is_killed_ends_the_job(rank, launch, wait_until):
     launcher = launch("--wait")
-    wait_until(lambda: "waits" in launcher.log(f"workerlog.{rank}"), SECONDS)
+    wait_until(launcher.is_waiting, SECONDS)
     (pid,) = re.findall(rf"worker {rank} is (\d+)", launcher.log(f"workerlog.{rank}"))
     os.kill(int(pid), signal.SIGKILL)
     assert launcher.end() == 256 - signal.SIGKILL  # what sys.exit makes of -9
@@ -125,6 +129,6 @@ def test_a_trainer_that_is_killed_ends_the_job(rank, launch, wait_until):
 
 def test_ctrl_c_ends_it_all(launch, wait_until):
     launcher = launch("--wait")
-    wait_until(lambda: "waits" in launcher.log("workerlog.0"), SECONDS)
+    wait_until(launcher.is_waiting, SECONDS)
     launcher.process.send_signal(signal.SIGINT)
     assert launcher.end() == signal.SIGINT  # its own code

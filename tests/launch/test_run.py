@@ -33,6 +33,7 @@ def start(tmp_path):
         script.write_text(f"{head}    {body}{TAIL}")
         process = subprocess.Popen(
             [sys.executable, script, *arguments],
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -152,6 +153,23 @@ def test_a_trainer_that_lost_another_process_leaves_its_launcher_the_others_code
 
 def test_a_worker_of_nobodys_launcher_ends_at_once_when_another_is_lost(start):
     assert end(start("raise hp.WorkerLost('worker 0 is lost')"))[0] == 1
+
+
+LATE = """\
+class Late:
+    def __del__(self, write=os.write, read=os.read):
+        write(1, b"ending\\n")
+        read(0, 1)
+sys.late = Late()  # goes when Python ends
+"""
+
+
+@pytest.mark.parametrize(("environment", "code"), [({}, -signal.SIGTERM), (TRAINER, 7)])
+def test_sigterm_while_python_ends_changes_no_code_under_a_launcher(environment, code, start):
+    process = start("return 7", head=HEAD.replace("def main", f"{LATE}def main"), **environment)
+    assert process.stdout.readline() == "ending\n"
+    process.send_signal(signal.SIGTERM)
+    assert end(process)[0] == code  # which closes stdin
 
 
 # ------------------------------------------------------------------ servers

@@ -5,10 +5,22 @@ fails or the caller has enough, and joins every thread it started. It never
 knows what a stage does.
 """
 
-from hetero_pipe.pipeline.executor import Executor
+from hetero_pipe.pipeline.executor import Executor, Finished
 from hetero_pipe.pipeline.handoff import Closed, Handoff
+from hetero_pipe.pipeline.meeting import Channel, Meeting
 from hetero_pipe.pipeline.stage import Stage
 from hetero_pipe.pipeline.staleness import StalenessGate
 from hetero_pipe.pipeline.timeline import StageTime, Timeline
 
-__all__ = ["Closed", "Executor", "Handoff", "Stage", "StageTime", "StalenessGate", "Timeline"]
+__all__ = [
+    "Channel",
+    "Closed",
+    "Executor",
+    "Finished",
+    "Handoff",
+    "Meeting",
+    "Stage",
+    "StageTime",
+    "StalenessGate",
+    "Timeline",
+]

@@ -16,9 +16,12 @@ from hetero_pipe.metrics import auc, log_loss
 from hetero_pipe.nn import (
     DenseStep,
     Device,
+    Groups,
     Loss,
+    broadcast_model,
     dense_state,
     find_embeddings,
+    join_groups,
     load_dense_state,
     load_random_state,
     random_state,
@@ -39,13 +42,14 @@ from hetero_pipe.trainer.record import Record
 from hetero_pipe.trainer.result import Evaluation, FitResult
 from hetero_pipe.trainer.run import RunSettings, check_resume, settings_of
 from hetero_pipe.trainer.stages import Prediction
+from hetero_pipe.trainer.team import Team
 from ps_server.spec import TableSpec
 
 __all__ = ["Trainer"]
 
 logger = logging.getLogger(__name__)
 
-METRICS, RANDOM = "metrics/", "random/"
+METRICS, RANDOM, BATCH = "metrics/", "random/", "batch"
 
 
 class Trainer:
@@ -77,7 +81,10 @@ class Trainer:
             Otherwise training goes on with their rows.
         plan: What runs where; by default `default_plan(model, ...)`. A plan
             brings its own servers and staleness.
-        worker: Which of the plan's workers this process is; by default, the only one.
+        worker: Which of the plan's workers this process is; None is the one of
+            a plan of one. Each worker runs the same calls, and they act as one:
+            a reader's batches are shared out, what is returned is of all of
+            them, and the first writes a checkpoint, which all can read.
 
     Raises:
         ConfigError: An argument is wrong, or the model has no Embedding.
@@ -85,6 +92,7 @@ class Trainer:
         ServerUnavailable: A server did not answer in time.
         SpecMismatch: A server has a table of that name with another spec.
         RouteMismatch: The servers serve as part of another set.
+        WorkerLost: Other workers did not come in time.
     """
 
     def __init__(
@@ -108,22 +116,48 @@ class Trainer:
             )
         self.plan = plan or default_plan(model, servers=servers, staleness=staleness)
         check_plan(self.plan, self._embeddings)
-        self._worker = worker or Worker()
-        self._worker.check(self.plan.workers)
         self._model = model
         self._optimizer = optimizer
         device = Device(self.plan.stage("dense").device)
         self._dense = DenseStep(model, loss=loss, optimizer=optimizer, device=device)
         say_settings()
+        me = worker or Worker()
+        me.check(self.plan.workers)
+        self._has_joined = worker is not None and self.plan.servers is not None
         self._client = Client(self.plan.servers, connect_timeout=connect_timeout)
+        groups: Groups | None = None
         try:
-            step = self._client.attach(self._specs(), fresh=fresh)
+            groups = join_groups(self.plan.workers, me, device=device, seconds=connect_timeout)
+            self._team = Team(groups)
+            step = self._attach(fresh=fresh)
         except BaseException:
             self._client.close()
+            if groups is not None:
+                groups.close()
             raise
-        self._loop = TrainLoop(self.plan, client=self._client, dense=self._dense, step=step)
+        self._loop = TrainLoop(
+            self.plan,
+            client=self._client,
+            dense=self._dense,
+            step=step,
+            model=model,
+            team=self._team,
+        )
         self._is_resuming = False
         self._run: RunSettings | None = None  # of the last `fit`, or as loaded
+
+    def _attach(self, *, fresh: bool) -> int:
+        """Meets the others on the servers and returns the steps that the tables have seen."""
+        if self._has_joined:
+            self._client.join(rank=self._team.rank, num_workers=self._team.size)
+        is_first = self._team.rank == 0
+        if is_first:  # or another one's new tables would be dropped
+            step = self._client.attach(self._specs(), fresh=fresh)
+        self._team.gather(None)
+        if not is_first:
+            step = self._client.attach(self._specs())
+        broadcast_model(self._team.groups.dense, self._model)
+        return int(max(self._team.gather(step)))
 
     def fit(
         self,
@@ -148,6 +182,10 @@ class Trainer:
         With staleness 1 and more, what a pull misses is a matter of timing, so
         two runs differ a little.
 
+        Several workers share the batches and end together; Ctrl-C of one is one
+        of all. What is returned is of all their samples, but for `timeline` and
+        `mean_staleness`, which are this worker's.
+
         Args:
             reader: Has the slots of every Embedding, and labels.
             epochs: At least 0.
@@ -167,6 +205,7 @@ class Trainer:
                 are applied, it is not.
             ServerError: A server failed.
             StageError: A stage failed otherwise.
+            WorkerLost: Another worker is gone.
         """
         self._check_idle("fit")
         if epochs < 0:
@@ -176,23 +215,47 @@ class Trainer:
         self._check_reader(reader)
         if eval_reader is not None:
             self._check_reader(eval_reader)
+        with self._team.telling():
+            return self._fit(
+                reader,
+                epochs=epochs,
+                eval_reader=eval_reader,
+                max_steps=max_steps,
+                save_to=save_to,
+                callbacks=callbacks,
+            )
+
+    def _fit(
+        self,
+        reader: Reader,
+        *,
+        epochs: int,
+        eval_reader: Reader | None,
+        max_steps: int | None,
+        save_to: str | Path | None,
+        callbacks: Sequence[Callback] | None,
+    ) -> FitResult:
         if save_to is not None:
             self.check_save(save_to)  # before hours of training, not after
-        told = [Progress()] if callbacks is None else callbacks
+        told = ([Progress()] if self._team.rank == 0 else []) if callbacks is None else callbacks
         self._begin_run(reader)
-        total = Record()
+        total, num_steps = Record(), 0
         evaluations: list[Evaluation] = []
         is_saved = False
         try:
             for epoch in range(self._loop.position.epoch, epochs):
-                steps_left = None if max_steps is None else max_steps - total.num_steps
+                steps_left = None if max_steps is None else max_steps - num_steps
                 if steps_left == 0:
                     break
                 epoch_record, is_saved = Record(), False
                 is_whole = self._loop.run_epoch(
-                    reader, max_steps=steps_left, record=epoch_record, callbacks=told
+                    self._team.share(reader),
+                    max_steps=steps_left,
+                    record=epoch_record,
+                    callbacks=told,
                 )
                 total.add(epoch_record)
+                num_steps += max(self._team.gather(epoch_record.num_steps))
                 if save_to is not None:
                     self.save(save_to)
                     is_saved = True
@@ -202,25 +265,33 @@ class Trainer:
                 evaluations += [] if evaluation is None else [evaluation]
                 for callback in told:
                     callback.on_epoch(epoch, evaluation)
-        except (KeyboardInterrupt, DataError, NonFiniteError):  # what was trained is kept
-            if save_to is not None and not is_saved and not self._loop.is_torn:
+        except (KeyboardInterrupt, DataError, NonFiniteError) as error:  # what was trained is kept
+            if save_to is not None and not is_saved and self._can_all_save(error):
                 self.save(save_to)
             raise
+        metrics = self._team.metrics(self._loop.metrics)
+        whole = self._team.record(total)
         return FitResult(
-            num_steps=total.num_steps,
-            num_samples=total.num_samples,
-            seconds=total.seconds,
-            loss=self._loop.metrics.loss(),
-            auc=self._loop.metrics.auc(),
-            max_staleness=total.max_staleness,
+            num_steps=whole.num_steps,
+            num_samples=whole.num_samples,
+            seconds=whole.seconds,
+            loss=metrics.loss(),
+            auc=metrics.auc(),
+            max_staleness=whole.max_staleness,
             mean_staleness=total.num_missed / max(total.num_steps, 1),
             timeline=total.timeline,
             evaluations=tuple(evaluations),
         )
 
+    def _can_all_save(self, error: BaseException) -> bool:
+        """Returns whether every worker ends `fit` by this error, between two steps."""
+        has_agreed = self._team.size == 1 or error is self._team.agreed
+        return has_agreed and not self._loop.is_torn
+
     def _begin_run(self, reader: Reader) -> None:
         """Stands where a loaded run does, if `reader` has its batches, or else at the start."""
-        run = settings_of(reader, staleness=self.plan.staleness)
+        num_readers = self.plan.workers.num_readers
+        run = settings_of(reader, staleness=self.plan.staleness, num_readers=num_readers)
         if self._is_resuming:
             check_resume(self._run, run, batch=self._loop.position.batch)
         else:
@@ -239,7 +310,8 @@ class Trainer:
             ServerError: A server failed.
         """
         self._check_idle("evaluate")
-        predictions = list(self._predictions(reader))
+        with self._team.telling():
+            predictions = self._team.predictions(self._predictions(reader))
         all_labels = [p.labels for p in predictions if p.labels is not None]
         if not all_labels:
             raise ConfigError("evaluation needs samples with labels, got none from the reader")
@@ -261,12 +333,14 @@ class Trainer:
             ServerError: A server failed.
         """
         self._check_idle("predict")
-        parts = [p.probabilities for p in self._predictions(reader)]
+        with self._team.telling():
+            predictions = self._team.predictions(self._predictions(reader))
+        parts = [p.probabilities for p in predictions]
         return np.concatenate(parts) if parts else np.empty(0, np.float32)
 
     def _predictions(self, reader: Reader) -> Iterator[Prediction]:
         self._check_reader(reader)
-        batches = reader.in_order().batches(0)
+        batches = self._team.share(reader.in_order()).batches(0)
         with build_prediction(
             self.plan, batches, client=self._client, dense=self._dense
         ) as executor:
@@ -284,8 +358,12 @@ class Trainer:
             CheckpointError: Something that is no checkpoint is at the path, or
                 it cannot be written to.
         """
-        with writing_checkpoint(Path(path)):
-            """Making its folder is the check; it is removed again."""
+
+        def check() -> None:
+            with writing_checkpoint(Path(path)):
+                """Making its folder is the check; it is removed again."""
+
+        self._team.together(check, ranks=[0])
 
     def save(self, path: str | Path) -> None:
         """Writes all that a resumed run needs to go on bit for bit into a folder.
@@ -307,7 +385,13 @@ class Trainer:
                 f"a checkpoint is of whole steps, got step {self._loop.step} applied in part when "
                 "training failed; load an earlier checkpoint"
             )
-        with writing_checkpoint(Path(path)) as writer:
+        with self._team.telling():
+            progress = self._progress()
+            self._team.together(lambda: self._write(Path(path), progress), ranks=[0])
+        logger.info("saved step %d to %s", self._loop.step, path)
+
+    def _write(self, path: Path, progress: Mapping[str, NDArray[Any]]) -> None:
+        with writing_checkpoint(path) as writer:
             for name in self._embeddings:
                 for file, pieces in self._client.save(name):
                     writer.add_snapshot(name, file, pieces)
@@ -317,12 +401,21 @@ class Trainer:
                 position=self._loop.position,
                 tables=self._specs(),
                 run=self._run,
-                progress={
-                    **_named(METRICS, self._loop.metrics.state()),
-                    **_named(RANDOM, random_state()),
-                },
+                progress=progress,
             )
-        logger.info("saved step %d to %s", self._loop.step, path)
+
+    def _progress(self) -> dict[str, NDArray[Any]]:
+        """Returns the metrics of all workers, and what is each one's own."""
+        own = _named(RANDOM, random_state())
+        if self._team.rank:  # the first one's is the position that the checkpoint names
+            own[BATCH] = np.array(self._loop.position.batch, np.int64)
+        metrics = self._team.metrics(self._loop.metrics)
+        states = [own] if self._team.size == 1 else self._team.gather(own)
+        progress = _named(METRICS, metrics.state())
+        for rank, state in enumerate(states):
+            # The first one's have their names without a rank, as those of a worker alone.
+            progress |= _named(_own(rank), state)
+        return progress
 
     def load(self, path: str | Path, *, resume: bool = True) -> None:
         """Sets all that `save` wrote into a folder, Paddle's random generators too.
@@ -341,12 +434,10 @@ class Trainer:
             ServerError: A server failed.
         """
         self._check_idle("load")
-        checkpoint = read_checkpoint(Path(path))
-        self._check_tables(checkpoint)
-        load_dense_state(self._model, self._optimizer, checkpoint.dense)
-        self._loop.is_torn = True  # until every table is there: a server may fail between two
-        for name, snapshots in checkpoint.snapshots.items():
-            self._client.load(name, snapshots)
+        with self._team.telling():
+            checkpoint = self._read(Path(path))
+            self._loop.is_torn = True  # until every table is there: a server may fail between two
+            self._team.together(lambda: self._load_tables(checkpoint), ranks=[0])
         self._loop.step = checkpoint.step
         self._is_resuming = resume
         self._run = checkpoint.run if resume else None
@@ -357,6 +448,22 @@ class Trainer:
         self._loop.is_torn = False
         logger.info("loaded step %d from %s", checkpoint.step, path)
 
+    def _read(self, path: Path) -> Checkpoint:
+        """Returns a checkpoint once every worker has set its dense state."""
+        held: list[Checkpoint] = []
+
+        def read() -> None:
+            held.append(read_checkpoint(path))
+            self._check_tables(held[0])
+            load_dense_state(self._model, self._optimizer, held[0].dense)
+
+        self._team.together(read)
+        return held[0]
+
+    def _load_tables(self, checkpoint: Checkpoint) -> None:
+        for name, snapshots in checkpoint.snapshots.items():
+            self._client.load(name, snapshots)
+
     def _load_progress(self, checkpoint: Checkpoint) -> None:
         if checkpoint.progress is None:
             logger.warning(
@@ -365,8 +472,12 @@ class Trainer:
                 checkpoint.path,
             )
             return
-        self._loop.metrics = EpochMetrics.of_state(_under(METRICS, checkpoint.progress))
-        load_random_state(_under(RANDOM, checkpoint.progress))
+        if self._team.rank == 0:  # it goes on with those of all
+            self._loop.metrics = EpochMetrics.of_state(_under(METRICS, checkpoint.progress))
+        own = _under(_own(self._team.rank), checkpoint.progress)
+        if BATCH in own:
+            self._loop.position = Position(self._loop.position.epoch, int(own[BATCH]))
+        load_random_state(_under(RANDOM, own))
 
     def _check_tables(self, checkpoint: Checkpoint) -> None:
         """Refuses a checkpoint whose rows do not fit this model's tables."""
@@ -393,8 +504,17 @@ class Trainer:
                 logger.warning("table %s goes on with other settings: %s", name, "; ".join(changed))
 
     def close(self) -> None:
-        """Gives up the connections, or the tables of this process."""
-        self._client.close()
+        """Gives up the connections, or the tables of this process.
+
+        A worker says goodbye, unless it failed: then the others are told that it is lost.
+        """
+        try:
+            if self._has_joined and not self._team.has_failed:
+                self._has_joined = False
+                self._client.goodbye()
+        finally:
+            self._client.close()
+            self._team.close()
 
     def __enter__(self) -> "Trainer":
         return self
@@ -405,6 +525,8 @@ class Trainer:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        if error is not None:
+            self._team.fail(error)
         self.close()
 
     def _check_idle(self, method: str) -> None:
@@ -429,6 +551,10 @@ class Trainer:
 
 def _named(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     return {prefix + name: array for name, array in arrays.items()}
+
+
+def _own(rank: int) -> str:
+    return f"worker-{rank}/" if rank else ""
 
 
 def _under(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

@@ -117,6 +117,7 @@ def main(arguments: list[str]) -> None:
     if flags.dry_run:
         print(plan.to_json())
         return
+    worker = hp.launch.worker(flags)
     reader = open_data(flags, flags.data)
     train, evaluation = (
         (reader, open_data(flags, flags.eval_data))
@@ -128,7 +129,7 @@ def main(arguments: list[str]) -> None:
         model,
         optimizer=optimizer,
         plan=plan,
-        worker=hp.launch.worker(flags),
+        worker=worker,
         connect_timeout=flags.connect_timeout,
         fresh=flags.fresh,
     ) as trainer:
@@ -146,6 +147,8 @@ def main(arguments: list[str]) -> None:
             "steps": result.num_steps,
             "eval_samples": found.num_samples,
         }
+    if worker.rank > 0:
+        return  # the first tells it for all
     if flags.json:
         print(json.dumps(summary))
     else:

@@ -1,5 +1,6 @@
 """The first and the last line of a script that may be any process of a job."""
 
+import logging
 import os
 import signal
 import socket
@@ -127,6 +128,7 @@ def _say_goodbye(role: WorkerRole) -> None:
     from hetero_pipe.client import Client  # noqa: PLC0415  # takes long, and `begin` comes first
 
     if all(_listens(server) for server in role.servers):
+        logging.disable()  # that a server is just leaving is no news
         with suppress(HeteroPipeError), Client(role.servers, connect_timeout=1.0) as client:
             client.join(rank=role.rank, num_workers=role.num_workers)
             client.goodbye()

@@ -49,11 +49,11 @@ def main(arguments: list[str]) -> int:
         "worker": flags.worker,
         "servers": [can_connect(server) for server in flags.servers or []],
     }
-    print(json.dumps(told), flush=True)
-    print("a line\n" * flags.lines, end="", flush=True)
-    if flags.fail == flags.worker:
-        return 7
     try:
+        print(json.dumps(told), flush=True)
+        print("a line\n" * flags.lines, end="", flush=True)
+        if flags.fail == flags.worker:
+            return 7
         if flags.wait or flags.fail is not None:
             threading.Event().wait()
     except KeyboardInterrupt:

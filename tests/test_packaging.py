@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-import hetero_pipe
-import ps_server
-from ps_server import cli
+import hetero_pipe.cli
+import ps_server.cli
 
 ROOT = Path(__file__).parent.parent
 WORKS, FAILS = "#!/bin/sh\nexit 0\n", "#!/bin/sh\nexit 1\n"
@@ -23,9 +22,12 @@ def test_the_version_is_one():
     assert {installed} == {hetero_pipe.__version__, ps_server.__version__}
 
 
-def test_ps_server_command_is_its_main():
-    (command,) = entry_points(group="console_scripts", name="ps-server")
-    assert command.load() is cli.main
+@pytest.mark.parametrize(
+    ("name", "module"), [("ps-server", ps_server.cli), ("hetero-pipe", hetero_pipe.cli)]
+)
+def test_a_command_is_the_main_of_its_module(name, module):
+    (command,) = entry_points(group="console_scripts", name=name)
+    assert command.load() is module.main
 
 
 def test_import_loads_zlib_and_neither_paddle_nor_the_tables():

@@ -248,6 +248,7 @@ def _start_paddle(group: Group, host: str, local: str, device: Device, seconds: 
         "PADDLE_TRAINER_ENDPOINTS": ",".join(endpoints),
         "PADDLE_CURRENT_ENDPOINT": endpoints[group.rank],
         "PADDLE_DISTRI_BACKEND": "nccl" if device.name.startswith("gpu") else "gloo",
+        "FLAGS_stop_check_timeout": str(max(1, round(seconds))),  # of Paddle's store
         "FLAGS_selected_gpus": device.name.partition(":")[2] or "0",
     }
     interface = _interface_of(local)

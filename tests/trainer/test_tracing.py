@@ -174,6 +174,20 @@ def test_workers_give_their_spans_and_the_first_writes(daemon, reader, tmp_path)
     assert trace.steps("worker 1", "dense") == trace.steps("worker 0", "dense") == [3]
 
 
+def test_a_worker_that_is_lost_at_the_end_is_not_in_the_trace(tmp_path, caplog):
+    def gather(value):
+        raise hp.WorkerLost("worker 1 (there:7) is gone")
+
+    with Client(None) as client, caplog.at_level(logging.WARNING):
+        tracing = FitTrace(tmp_path / "t.json", client=client, role="worker 0", gather=gather)
+        tracing.start()
+        tracing.ring.record("read", "read", 0, 1.0, 2.0)
+        tracing.is_whole = True
+        tracing.stop()
+    assert "the trace is not whole: worker 1 (there:7) is gone" in caplog.text
+    assert Trace.read(tmp_path / "t.json").steps("worker 0", "read") == [0]
+
+
 def test_a_trace_that_cannot_be_written_is_refused_before_the_first_step(daemon, reader, tmp_path):
     address = daemon().address
     with training(trainer={"servers": [address]}) as trainer:

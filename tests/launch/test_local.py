@@ -6,16 +6,14 @@ import re
 import signal
 import subprocess
 import sys
-import uuid
 from pathlib import Path
 
 import pytest
 
 import hetero_pipe as hp
+from tests.launch.family import ROOT, SECONDS, Family
 
-ROOT = Path(__file__).parents[2]
 IDLE = str(Path(__file__).with_name("idle.py"))
-SECONDS = 60.0
 
 # ------------------------------------------------------------------ what each is told
 
@@ -54,26 +52,12 @@ def test_a_job_of_nobody_is_refused(counts):
 # ------------------------------------------------------------------ real processes
 
 
-class Job:
-    """A running `hetero-pipe launch`.
+class Job(Family):
+    """A running `hetero-pipe launch`, as a terminal starts it."""
 
-    Attributes:
-        process: Its Popen.
-        lines: Of its stdout, those read so far.
-    """
-
-    def __init__(self, *arguments, path=()):
-        self._token = f"HETERO_PIPE_TEST={uuid.uuid4()}"
-        name, _, value = self._token.partition("=")
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "hetero_pipe", "launch", *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, [*path, ROOT])), name: value},
-        )
-        self.lines = []
+    def __init__(self, *arguments, **options):
+        command = [sys.executable, "-m", "hetero_pipe", "launch", *arguments]
+        super().__init__(command, stderr=subprocess.PIPE, start_new_session=True, **options)
 
     def workers(self, number):
         """Returns what so many workers were told, by name."""
@@ -81,34 +65,15 @@ class Job:
         while len(told) < number:
             line = self.process.stdout.readline()
             assert line, self.process.stderr.read()
-            self.lines.append(line)
             match = re.fullmatch(r"\[(\w+ \d)\] (\{.*\})\n", line)
             if match is not None:
                 told[match[1]] = json.loads(match[2])
         return told
 
-    def pids(self):
-        """Returns every process of the job, by its environment: servers and strangers, too."""
-        found = []
-        for folder in Path("/proc").glob("[0-9]*"):
-            try:
-                environment = (folder / "environ").read_bytes()
-                is_zombie = " Z " in (folder / "stat").read_text()
-            except OSError:  # it has just ended
-                continue
-            if self._token.encode() in environment.split(b"\0") and not is_zombie:
-                found.append(int(folder.name))
-        return found
-
     def servers(self):
         """Returns the ids of its servers."""
         command = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in self.pids()}
         return [pid for pid, words in command.items() if b"ps_server" in words.split(b"\0")]
-
-    def end(self):
-        """Returns its exit code, the rest of its stdout, and its stderr."""
-        out, err = self.process.communicate(timeout=SECONDS)
-        return self.process.returncode, out, err
 
 
 @pytest.fixture
@@ -121,12 +86,8 @@ def launch():
         return jobs[-1]
 
     yield start
-    for job in jobs:
-        left = job.pids()
-        for pid in left:
-            os.kill(pid, signal.SIGKILL)
-        job.process.communicate()
-        assert left == []
+    left = [job.kill() for job in jobs]
+    assert left == [[] for _ in jobs]
 
 
 def test_workers_find_every_server_and_all_end_together(launch):
@@ -225,7 +186,6 @@ def test_what_a_worker_leaves_behind_ends_with_it(launch):
     job = launch("--workers", "1", IDLE, "--leave-behind")
     job.workers(1)
     assert job.end()[0] == 0
-    assert job.pids() == []
 
 
 def test_workers_go_on_when_nobody_reads_their_lines(launch):
@@ -253,3 +213,42 @@ def test_a_server_that_cannot_start_is_told(launch, tmp_path):
     assert re.search(
         r"hetero-pipe: server \d ended with exit code 5; the others are stopped\n", err
     )
+
+
+# ------------------------------------------------------------------ training
+
+TRAIN = str(ROOT / "examples" / "ctr" / "train.py")
+RESULT = re.compile(r"\[worker 0\] (\{.*\})\n")
+
+
+@pytest.mark.slow
+def test_two_workers_in_step_train_as_one_of_twice_the_batch(launch):
+    job = launch(TRAIN, "--epochs", "1", "--json", "--mode", "sync", "--batch-size", "256")
+    code, out, err = job.end()
+    assert code == 0, err
+    found = json.loads(RESULT.fullmatch(out)[1])
+    job = launch("--servers", "0", "--workers", "1", TRAIN, "--epochs", "1", "--json")
+    code, out, err = job.end()
+    assert code == 0, err
+    expected = json.loads(RESULT.fullmatch(out)[1])
+    for name in ("loss", "log_loss", "auc"):
+        assert found[name] == pytest.approx(expected[name], rel=1e-3)  # of 178 steps
+    for name in ("rows", "eval_samples"):
+        assert found[name] == expected[name]
+
+
+@pytest.mark.slow
+def test_ctrl_c_keeps_what_workers_have_trained(launch, tmp_path, wait_until):
+    saved = tmp_path / "checkpoint"
+    flags = ["--mode", "sync", "--save", str(saved)]
+    job = launch(TRAIN, "--epochs", "100000", *flags)
+    wait_until((saved / "manifest.json").exists, SECONDS)
+    os.killpg(job.process.pid, signal.SIGINT)
+    code, out, err = job.end()
+    assert code == 130, out + err
+    assert "Traceback" not in err
+    epoch = json.loads((saved / "manifest.json").read_text())["position"]["epoch"]
+    resumed = launch(TRAIN, "--epochs", str(epoch + 1), "--load", str(saved), "--json", *flags)
+    code, out, err = resumed.end()
+    assert code == 0, err
+    assert json.loads(RESULT.fullmatch(out)[1])["auc"] > 0.75

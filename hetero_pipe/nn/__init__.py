@@ -6,6 +6,7 @@ dense state. It never reads data and never speaks to a server.
 
 from hetero_pipe.nn.bag import BagRows
 from hetero_pipe.nn.batch import PulledRows, TensorBatch
+from hetero_pipe.nn.cut import SparseForward, SparseStep
 from hetero_pipe.nn.dense import DenseStep, Loss, StepOutput, TableRows
 from hetero_pipe.nn.device import Device, current_device, say_settings
 from hetero_pipe.nn.embedding import Embedding, find_embeddings
@@ -19,6 +20,8 @@ __all__ = [
     "Embedding",
     "Loss",
     "PulledRows",
+    "SparseForward",
+    "SparseStep",
     "StepOutput",
     "TableRows",
     "TensorBatch",

@@ -7,8 +7,30 @@ knows what a stage does.
 
 from hetero_pipe.pipeline.executor import Executor
 from hetero_pipe.pipeline.handoff import Closed, Handoff
+from hetero_pipe.pipeline.remote import (
+    CutBatch,
+    CutResult,
+    Failure,
+    StageHost,
+    StageLink,
+    worker_name,
+)
 from hetero_pipe.pipeline.stage import Stage
 from hetero_pipe.pipeline.staleness import StalenessGate
 from hetero_pipe.pipeline.timeline import StageTime, Timeline
 
-__all__ = ["Closed", "Executor", "Handoff", "Stage", "StageTime", "StalenessGate", "Timeline"]
+__all__ = [
+    "Closed",
+    "CutBatch",
+    "CutResult",
+    "Executor",
+    "Failure",
+    "Handoff",
+    "Stage",
+    "StageHost",
+    "StageLink",
+    "StageTime",
+    "StalenessGate",
+    "Timeline",
+    "worker_name",
+]

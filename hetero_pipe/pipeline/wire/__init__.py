@@ -7,8 +7,15 @@ back. Nothing here opens a connection.
 from hetero_pipe.pipeline.wire.codec import (
     cut_from_message,
     cut_to_message,
+    floats_from_bytes,
     tensor_from_message,
     tensor_to_message,
 )
 
-__all__ = ["cut_from_message", "cut_to_message", "tensor_from_message", "tensor_to_message"]
+__all__ = [
+    "cut_from_message",
+    "cut_to_message",
+    "floats_from_bytes",
+    "tensor_from_message",
+    "tensor_to_message",
+]

@@ -1,0 +1,106 @@
+"""CutBatch and CutResult: what goes to a dense worker and what comes back, as messages too."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hetero_pipe.data import Batch, Cut
+from hetero_pipe.pipeline.wire import (
+    cut_from_message,
+    cut_to_message,
+    floats_from_bytes,
+    stage_pb2,
+)
+
+__all__ = ["CutBatch", "CutResult"]
+
+
+@dataclass(frozen=True, eq=False)
+class CutBatch:
+    """A batch as a dense worker gets it.
+
+    Attributes:
+        step: Of the sparse worker that sends it.
+        is_training: Whether gradients are wanted.
+        samples: Dense columns and labels; without keys.
+        cuts: By name.
+    """
+
+    step: int
+    is_training: bool
+    samples: Batch
+    cuts: Mapping[str, Cut]
+
+    def to_message(self, wire: str) -> stage_pb2.Batch:
+        """Returns its message, the cuts in one of `plan.WIRES`."""
+        samples = self.samples
+        return stage_pb2.Batch(
+            step=self.step,
+            training=self.is_training,
+            size=samples.size,
+            cuts=[cut_to_message(name, cut, wire) for name, cut in self.cuts.items()],
+            dense=samples.dense.tobytes(),
+            dense_names=samples.dense_names,
+            label=None if samples.label is None else samples.label.tobytes(),
+        )
+
+    @staticmethod
+    def from_message(message: stage_pb2.Batch) -> "CutBatch":
+        """Returns the batch of a message; its arrays start at a multiple of 64 bytes.
+
+        Raises:
+            ValueError: Data and sizes disagree.
+        """
+        size, names = message.size, tuple(message.dense_names)
+        has_label = message.HasField("label")
+        samples = Batch(
+            bags={},
+            dense=floats_from_bytes(message.dense, (size, len(names))),
+            label=floats_from_bytes(message.label, (size,)) if has_label else None,
+            dense_names=names,
+        )
+        cuts = {cut.name: cut_from_message(cut) for cut in message.cuts}
+        return CutBatch(message.step, message.training, samples, cuts)
+
+
+@dataclass(frozen=True, eq=False)
+class CutResult:
+    """What a dense worker made of a batch.
+
+    Attributes:
+        step: Of the batch.
+        loss: Mean of the batch, before the step; 0 of a prediction.
+        probabilities: float32 `[batch]`, before the step.
+        gradients: Of training: the loss by each cut, of its shape. One that the
+            loss does not depend on is absent.
+    """
+
+    step: int
+    loss: float
+    probabilities: NDArray[np.float32]
+    gradients: Mapping[str, NDArray[np.float32]]
+
+    def to_message(self, wire: str) -> stage_pb2.Result:
+        """Returns its message, the gradients in one of `plan.WIRES`."""
+        return stage_pb2.Result(
+            step=self.step,
+            loss=self.loss,
+            probabilities=self.probabilities.tobytes(),
+            gradients=[cut_to_message(n, Cut(array), wire) for n, array in self.gradients.items()],
+        )
+
+    @staticmethod
+    def from_message(message: stage_pb2.Result) -> "CutResult":
+        """Returns the result of a message; its arrays start at a multiple of 64 bytes.
+
+        Raises:
+            ValueError: Data and sizes disagree.
+        """
+        return CutResult(
+            message.step,
+            message.loss,
+            floats_from_bytes(message.probabilities, (len(message.probabilities) // 4,)),
+            {cut.name: cut_from_message(cut).values for cut in message.gradients},
+        )

@@ -1,6 +1,6 @@
 """DenseStep: forward, backward and the optimizer step of the dense part of a model."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,9 +14,11 @@ from hetero_pipe.errors import ConfigError, DataError, NonFiniteError
 from hetero_pipe.nn.bag import BagRows
 from hetero_pipe.nn.batch import PulledRows, TensorBatch
 from hetero_pipe.nn.device import Device
+from hetero_pipe.nn.group import Group
 from hetero_pipe.nn.random import Generators
+from hetero_pipe.nn.reduce import Reducer
 
-__all__ = ["DenseStep", "Loss", "StepOutput", "TableRows"]
+__all__ = ["DenseStep", "Loss", "StepOutput", "TableRows", "statistics_of"]
 
 Loss = Callable[[paddle.Tensor, paddle.Tensor], paddle.Tensor]
 """Of logits `[batch]` and labels `[batch]`, a scalar."""
@@ -62,6 +64,9 @@ class DenseStep:
             `ReduceOnPlateau`, which follows a metric, is the caller's to step.
         device: Where the model is.
 
+    Attributes:
+        num_steps: That changed the dense parameters, or began to.
+
     Raises:
         ConfigError: The optimizer is of parameters that are not the model's.
     """
@@ -74,10 +79,10 @@ class DenseStep:
         self._loss = loss
         self._optimizer = optimizer
         self._device = device
-        self.num_steps = 0  # that changed the dense parameters, or began to
+        self.num_steps = 0
 
     def train(self, step: int, batch: Batch, tables: Mapping[str, TableRows | Cut]) -> StepOutput:
-        """Runs one step: forward, backward, check, optimizer.
+        """Runs one step of one batch: forward, backward, check, optimizer.
 
         Args:
             step: For messages.
@@ -93,29 +98,71 @@ class DenseStep:
         Whatever is raised before the optimizer's step, no parameter, no buffer
         of the model and no random generator of Paddle has changed.
         """
-        self._check_labels(step, batch)
+        outputs = self.train_parts(step, [(batch, tables)])
+        assert outputs is not None, "a batch has samples"
+        return outputs[0]
+
+    def train_parts(
+        self,
+        step: int,
+        parts: Sequence[tuple[Batch, Mapping[str, TableRows | Cut]]],
+        *,
+        group: Group | None = None,
+        is_stopping: bool = False,
+    ) -> list[StepOutput] | None:
+        """Runs one step of all batches that the workers of a group have for it.
+
+        Forward and backward of each batch by itself; the mean of the gradients by
+        samples, over all batches of all workers; the optimizer, once. So a step
+        is that of their batches in one, and replicas stay equal, bit for bit.
+
+        Args:
+            step: The same one on all workers.
+            parts: Batches of this worker with their rows; none is no reason not
+                to take the step.
+            group: Of those that hold a replica; None is this worker alone.
+            is_stopping: Whether this worker takes no step more: then none does.
+
+        Returns:
+            Of each part, its own; None if no worker has a sample or one of them
+            is stopping: then nothing has changed, as when something is raised.
+
+        Raises:
+            ConfigError: As `train`.
+            DataError: As `train`.
+            NonFiniteError: As `train`, on all workers, where one finds it.
+            WorkerLost: Another worker is gone.
+            Closed: The group was closed.
+        """
+        for batch, _ in parts:
+            self._check_labels(step, batch)
         self._device.enter()
         self._model.train()
-        inputs = self._to_tensors(batch, tables, with_gradient=True)
+        reducer = Reducer(self._model, group=group or Group.solo(), device=self._device)
+        reducer.begin(len(parts))
         # A forward moves the running statistics of a BatchNorm, also to NaN.
-        statistics = [(tensor, tensor.clone()) for tensor in self._statistics()]
+        statistics = [(tensor, tensor.clone()) for tensor in statistics_of(self._model)]
         generators = Generators()
+        is_taken = False
         try:
-            logits = self._logits(inputs)
-            loss = self._scalar_loss(logits, inputs["label"])
-            loss.backward()
-            gradients = {
-                name: self._device.to_array(leaf.grad)
-                for name, leaf in _leaves(inputs).items()
-                if leaf.grad is not None
-            }
-            self._check_finite(step, float(loss), gradients, tables)
-        except BaseException:
-            for tensor, before in statistics:
-                tensor.set_value(before)
-            generators.restore()
-            self._clear_gradients()
-            raise
+            problem, outputs = None, []
+            try:
+                for batch, tables in parts:
+                    outputs.append(self._differentiate(step, batch, tables))
+                    reducer.take(batch.size)
+            except NonFiniteError as error:
+                problem = error
+            agreement = reducer.agree(problem, is_stopping=is_stopping)
+            if agreement.weight == 0:
+                return None
+            reducer.give(agreement)
+            is_taken = True
+        finally:
+            if not is_taken:
+                for tensor, before in statistics:
+                    tensor.set_value(before)
+                generators.restore()
+                self._clear_gradients()
         self.num_steps += 1
         if self._optimizer is not None:
             self._optimizer.step()
@@ -123,6 +170,22 @@ class DenseStep:
             _step_scheduler(self._optimizer)
         else:
             self._clear_gradients()
+        return outputs
+
+    def _differentiate(
+        self, step: int, batch: Batch, tables: Mapping[str, TableRows | Cut]
+    ) -> StepOutput:
+        """Runs forward and backward; the gradients of the parameters stay with them."""
+        inputs = self._to_tensors(batch, tables, with_gradient=True)
+        logits = self._logits(inputs)
+        loss = self._scalar_loss(logits, inputs["label"])
+        loss.backward()
+        gradients = {
+            name: self._device.to_array(leaf.grad)
+            for name, leaf in _leaves(inputs).items()
+            if leaf.grad is not None
+        }
+        self._check_finite(step, float(loss), gradients, tables)
         return StepOutput(gradients, float(loss), self._probabilities(logits))
 
     def predict(self, batch: Batch, tables: Mapping[str, TableRows | Cut]) -> NDArray[np.float32]:
@@ -215,18 +278,19 @@ class DenseStep:
                     f"model at step {step}; {remedy}"
                 )
 
-    def _statistics(self) -> list[paddle.Tensor]:
-        """Returns what a forward may change: buffers, and a BatchNorm's vectors.
-
-        Paddle keeps those among the parameters, without gradient. A frozen
-        matrix is not among them, it may be large.
-        """
-        vectors = [p for p in self._model.parameters() if p.stop_gradient and p.ndim == 1]
-        return [*self._model.buffers(), *vectors]
-
     def _clear_gradients(self) -> None:
         for parameter in self._model.parameters():
             parameter.clear_gradient(False)
+
+
+def statistics_of(model: paddle.nn.Layer) -> list[paddle.Tensor]:
+    """Returns what a forward may change: buffers, and a BatchNorm's vectors.
+
+    Paddle keeps those among the parameters, without gradient. A frozen matrix is
+    not among them, it may be large.
+    """
+    vectors = [p for p in model.parameters() if p.stop_gradient and p.ndim == 1]
+    return [*model.buffers(), *vectors]
 
 
 def _leaves(inputs: TensorBatch) -> dict[str, paddle.Tensor]:

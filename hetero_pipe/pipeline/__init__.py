@@ -5,8 +5,9 @@ fails or the caller has enough, and joins every thread it started. It never
 knows what a stage does.
 """
 
-from hetero_pipe.pipeline.executor import Executor
+from hetero_pipe.pipeline.executor import Executor, Finished
 from hetero_pipe.pipeline.handoff import Closed, Handoff
+from hetero_pipe.pipeline.meeting import Channel, Meeting
 from hetero_pipe.pipeline.remote import (
     CutBatch,
     CutResult,
@@ -20,12 +21,15 @@ from hetero_pipe.pipeline.staleness import StalenessGate
 from hetero_pipe.pipeline.timeline import StageTime, Timeline
 
 __all__ = [
+    "Channel",
     "Closed",
     "CutBatch",
     "CutResult",
     "Executor",
     "Failure",
+    "Finished",
     "Handoff",
+    "Meeting",
     "Stage",
     "StageHost",
     "StageLink",

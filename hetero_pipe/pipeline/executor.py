@@ -10,7 +10,11 @@ from hetero_pipe.pipeline.handoff import Closed, Handoff
 from hetero_pipe.pipeline.stage import Stage
 from hetero_pipe.pipeline.timeline import StageClock, Timeline
 
-__all__ = ["Executor"]
+__all__ = ["Executor", "Finished"]
+
+
+class Finished(Exception):
+    """Raised by a stage that finds its item to be past the last step: what came before it ends."""
 
 
 class Executor:
@@ -165,6 +169,9 @@ class Executor:
                 clock.has_output()
         except Closed:
             return
+        except Finished:
+            self._abort(index + 1)
+            after.finish()
         except BaseException as error:  # a thread's failure is the caller's to handle
             self._fail(error, stage.name, step, num_failed=index + 1)
 

@@ -9,6 +9,7 @@ from hetero_pipe.errors import ConfigError, PlanError
 from hetero_pipe.nn import DenseStep, Embedding, current_device, find_embeddings
 from hetero_pipe.pipeline import Executor, Stage, StalenessGate
 from hetero_pipe.plan import Plan, StagePlan, TablePlan, WorkersPlan
+from hetero_pipe.trainer.sparse import SparseWorker
 from hetero_pipe.trainer.stages import (
     PredictStage,
     PullStage,
@@ -68,7 +69,7 @@ def build_training(
     batches: Iterator[Batch],
     *,
     client: Client,
-    dense: DenseStep,
+    dense: DenseStep | SparseWorker,
     first_step: int,
     count: Callable[[int, Trained], Any],
 ) -> tuple[Executor, StalenessGate]:
@@ -80,24 +81,35 @@ def build_training(
     stages: list[Stage] = [
         RouteStage(client, _slots(plan)),
         PullStage(client, insert=True, gate=gate),
-        TrainStage(dense),
+        *([TrainStage(dense)] if isinstance(dense, DenseStep) else dense.stages(is_training=True)),
         PushStage(client, gate, count),
     ]
-    capacities = [stage.capacity for stage in plan.stages]
+    capacities = _capacities(plan, stages)
     return Executor(batches, stages, capacities=capacities, first_step=first_step), gate
 
 
 def build_prediction(
-    plan: Plan, batches: Iterator[Batch], *, client: Client, dense: DenseStep
+    plan: Plan, batches: Iterator[Batch], *, client: Client, dense: DenseStep | SparseWorker
 ) -> Executor:
     """Returns the executor of steps that predict: no row is created, nothing is pushed."""
     stages: list[Stage] = [
         RouteStage(client, _slots(plan)),
         PullStage(client, insert=False, gate=None),
-        PredictStage(dense),
+        *(
+            [PredictStage(dense)]
+            if isinstance(dense, DenseStep)
+            else dense.stages(is_training=False)
+        ),
     ]
-    capacities = [stage.capacity for stage in plan.stages if stage.name != "push"]
-    return Executor(batches, stages, capacities=capacities)
+    return Executor(batches, stages, capacities=_capacities(plan, stages))
+
+
+def _capacities(plan: Plan, stages: Sequence[Stage]) -> list[int]:
+    """Returns how many steps may wait behind the reader and behind each stage."""
+    capacities = {stage.name: stage.capacity for stage in plan.stages}
+    # A sparse worker sends and receives where a whole one has its dense stage.
+    capacities |= {"send": capacities["pull"], "recv": capacities["dense"]}
+    return [capacities["read"], *(capacities[stage.name] for stage in stages)]
 
 
 def _slots(plan: Plan) -> Mapping[str, tuple[str, ...]]:

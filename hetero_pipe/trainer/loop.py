@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from hetero_pipe.client import Client
 from hetero_pipe.data import Batch, Reader
+from hetero_pipe.errors import WorkerLost
 from hetero_pipe.nn import DenseStep
 from hetero_pipe.pipeline import Executor
 from hetero_pipe.plan import Plan
@@ -14,6 +15,7 @@ from hetero_pipe.trainer.callbacks import Callback, StepReport
 from hetero_pipe.trainer.checkpoint import Position
 from hetero_pipe.trainer.epoch import EpochMetrics
 from hetero_pipe.trainer.record import Record
+from hetero_pipe.trainer.sparse import SparseWorker
 from hetero_pipe.trainer.stages import Trained
 
 __all__ = ["TrainLoop"]
@@ -27,7 +29,7 @@ class TrainLoop:
     Args:
         plan: What runs where.
         client: Holds the tables.
-        dense: The dense part.
+        dense: The dense part, or the way to it.
         step: Steps that the tables have seen.
 
     Attributes:
@@ -40,7 +42,9 @@ class TrainLoop:
             evaluated between them.
     """
 
-    def __init__(self, plan: Plan, *, client: Client, dense: DenseStep, step: int) -> None:
+    def __init__(
+        self, plan: Plan, *, client: Client, dense: DenseStep | SparseWorker, step: int
+    ) -> None:
         self._plan = plan
         self._client = client
         self._dense = dense
@@ -126,9 +130,13 @@ class TrainLoop:
                 break
             except BaseException as error:
                 if stopped_by is not None:
+                    if isinstance(error, WorkerLost):  # a Ctrl-C comes to all workers of a terminal
+                        raise stopped_by from error
                     if isinstance(error, KeyboardInterrupt):  # the second one: at once
                         self.is_torn = True
                         self._client.close()
+                        if isinstance(self._dense, SparseWorker):
+                            self._dense.fail(error, step=self.step)
                     raise
                 stopped_by = error
                 if isinstance(error, KeyboardInterrupt):

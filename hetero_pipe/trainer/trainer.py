@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -24,7 +25,7 @@ from hetero_pipe.nn import (
     random_state,
     say_settings,
 )
-from hetero_pipe.plan import Plan
+from hetero_pipe.plan import Plan, Worker
 from hetero_pipe.trainer.build import build_prediction, check_plan, default_plan
 from hetero_pipe.trainer.callbacks import Callback, Progress
 from hetero_pipe.trainer.checkpoint import (
@@ -33,11 +34,14 @@ from hetero_pipe.trainer.checkpoint import (
     read_checkpoint,
     writing_checkpoint,
 )
+from hetero_pipe.trainer.dense_worker import DenseWorker
 from hetero_pipe.trainer.epoch import EpochMetrics
+from hetero_pipe.trainer.job import describe_job
 from hetero_pipe.trainer.loop import TrainLoop
 from hetero_pipe.trainer.record import Record
 from hetero_pipe.trainer.result import Evaluation, FitResult
 from hetero_pipe.trainer.run import RunSettings, check_resume, settings_of
+from hetero_pipe.trainer.sparse import SparseWorker
 from hetero_pipe.trainer.stages import Prediction
 from ps_server.spec import TableSpec
 
@@ -77,13 +81,18 @@ class Trainer:
             Otherwise training goes on with their rows.
         plan: What runs where; by default `default_plan(model, ...)`. A plan
             brings its own servers and staleness.
+        worker: Which of the plan's workers this process is; by default, the only
+            one. Sparse and dense workers call the same methods with the same
+            arguments: a dense one then serves the sparse ones until each has
+            ended the call, and leaves reader and callbacks alone.
 
     Raises:
         ConfigError: An argument is wrong, or the model has no Embedding.
-        PlanError: The plan is of another model.
+        PlanError: The plan is of another model, or has no such worker.
         ServerUnavailable: A server did not answer in time.
         SpecMismatch: A server has a table of that name with another spec.
         RouteMismatch: The servers serve as part of another set.
+        WorkerLost: Other workers of the plan were not there in time.
     """
 
     def __init__(
@@ -97,6 +106,7 @@ class Trainer:
         connect_timeout: float = 40.0,
         fresh: bool = False,
         plan: Plan | None = None,
+        worker: Worker | None = None,
     ) -> None:
         self._embeddings = find_embeddings(model)
         if not self._embeddings:
@@ -106,20 +116,71 @@ class Trainer:
             )
         self.plan = plan or default_plan(model, servers=servers, staleness=staleness)
         check_plan(self.plan, self._embeddings)
+        self._worker = worker or Worker()
+        self._worker.check(self.plan.workers)
         self._model = model
         self._optimizer = optimizer
         device = Device(self.plan.stage("dense").device)
         self._dense = DenseStep(model, loss=loss, optimizer=optimizer, device=device)
         say_settings()
-        self._client = Client(self.plan.servers, connect_timeout=connect_timeout)
-        try:
-            step = self._client.attach(self._specs(), fresh=fresh)
-        except BaseException:
-            self._client.close()
-            raise
-        self._loop = TrainLoop(self.plan, client=self._client, dense=self._dense, step=step)
+        self._server: DenseWorker | None = None
+        self._feeder: SparseWorker | None = None
+        self._is_calling = False
+        with ExitStack() as undo:
+            step = self._open(undo, connect_timeout=connect_timeout, fresh=fresh)
+            self._resources = undo.pop_all()
+        self._loop = TrainLoop(
+            self.plan, client=self._client, dense=self._feeder or self._dense, step=step
+        )
         self._is_resuming = False
         self._run: RunSettings | None = None  # of the last `fit`, or as loaded
+
+    def _open(self, undo: ExitStack, *, connect_timeout: float, fresh: bool) -> int:
+        """Finds servers and workers; returns the largest step that the tables have seen."""
+        stage = self._worker.stage
+        job = {} if stage == "whole" else describe_job(self.plan, self._model, self._embeddings)
+        if stage == "dense":
+            self._server = DenseWorker(
+                self.plan,
+                self._worker,
+                dense=self._dense,
+                job=job,
+                connect_timeout=connect_timeout,
+            )
+            undo.enter_context(self._server)
+        # A dense worker comes after the sparse ones, which have made the tables.
+        self._client = Client(self.plan.servers, connect_timeout=connect_timeout)
+        undo.enter_context(self._client)
+        step = self._client.attach(self._specs(), fresh=fresh and stage != "dense")
+        if stage == "sparse":
+            self._feeder = SparseWorker(
+                self.plan.workers,
+                self._worker,
+                embeddings=self._embeddings,
+                job=job,
+                connect_timeout=connect_timeout,
+            )
+            undo.enter_context(self._feeder)
+        return step
+
+    @contextmanager
+    def _calling(self, call: str) -> Iterator[None]:
+        """Tells the dense workers that a call has ended, or why it failed.
+
+        Of calls within a call, as `fit` evaluates, the outer one counts.
+        """
+        if self._feeder is None or self._is_calling:
+            yield
+            return
+        self._is_calling = True
+        try:
+            yield
+        except BaseException as error:
+            self._feeder.fail(error, step=self._loop.step)
+            raise
+        finally:
+            self._is_calling = False
+        self._feeder.end(call)
 
     def fit(
         self,
@@ -163,7 +224,30 @@ class Trainer:
                 are applied, it is not.
             ServerError: A server failed.
             StageError: A stage failed otherwise.
+            WorkerLost: Another worker of the plan is gone.
         """
+        if self._server is not None:
+            return self._server.fit()
+        with self._calling("fit"):
+            return self._fit(
+                reader,
+                epochs=epochs,
+                eval_reader=eval_reader,
+                max_steps=max_steps,
+                save_to=save_to,
+                callbacks=callbacks,
+            )
+
+    def _fit(
+        self,
+        reader: Reader,
+        *,
+        epochs: int,
+        eval_reader: Reader | None,
+        max_steps: int | None,
+        save_to: str | Path | None,
+        callbacks: Sequence[Callback] | None,
+    ) -> FitResult:
         self._check_idle("fit")
         if epochs < 0:
             raise ConfigError(f"epochs must be at least 0, got epochs={epochs}")
@@ -234,8 +318,11 @@ class Trainer:
             DataError: The reader's files are wrong.
             ServerError: A server failed.
         """
+        if self._server is not None:
+            return self._server.evaluate()
         self._check_idle("evaluate")
-        predictions = list(self._predictions(reader))
+        with self._calling("evaluate"):
+            predictions = list(self._predictions(reader))
         all_labels = [p.labels for p in predictions if p.labels is not None]
         if not all_labels:
             raise ConfigError("evaluation needs samples with labels, got none from the reader")
@@ -256,16 +343,18 @@ class Trainer:
             DataError: The reader's files are wrong.
             ServerError: A server failed.
         """
+        if self._server is not None:
+            return self._server.predict()
         self._check_idle("predict")
-        parts = [p.probabilities for p in self._predictions(reader)]
+        with self._calling("predict"):
+            parts = [p.probabilities for p in self._predictions(reader)]
         return np.concatenate(parts) if parts else np.empty(0, np.float32)
 
     def _predictions(self, reader: Reader) -> Iterator[Prediction]:
         self._check_reader(reader)
         batches = reader.in_order().batches(0)
-        with build_prediction(
-            self.plan, batches, client=self._client, dense=self._dense
-        ) as executor:
+        dense = self._feeder or self._dense
+        with build_prediction(self.plan, batches, client=self._client, dense=dense) as executor:
             for _, prediction in executor.results():
                 yield prediction
 
@@ -280,6 +369,7 @@ class Trainer:
             CheckpointError: Something that is no checkpoint is at the path, or
                 it cannot be written to.
         """
+        self._check_whole("save")
         with writing_checkpoint(Path(path)):
             """Making its folder is the check; it is removed again."""
 
@@ -298,6 +388,7 @@ class Trainer:
             ServerError: A server failed.
         """
         self._check_idle("save")
+        self._check_whole("save")
         if self._loop.is_torn:
             raise CheckpointError(
                 f"a checkpoint is of whole steps, got step {self._loop.step} applied in part when "
@@ -337,6 +428,7 @@ class Trainer:
             ServerError: A server failed.
         """
         self._check_idle("load")
+        self._check_whole("load")
         checkpoint = read_checkpoint(Path(path))
         self._check_tables(checkpoint)
         load_dense_state(self._model, self._optimizer, checkpoint.dense)
@@ -390,7 +482,7 @@ class Trainer:
 
     def close(self) -> None:
         """Gives up the connections, or the tables of this process."""
-        self._client.close()
+        self._resources.close()
 
     def __enter__(self) -> "Trainer":
         return self
@@ -401,6 +493,9 @@ class Trainer:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        peer = self._server or self._feeder
+        if error is not None and peer is not None:
+            peer.fail(error, step=self._loop.step)
         self.close()
 
     def _check_idle(self, method: str) -> None:
@@ -408,6 +503,13 @@ class Trainer:
             raise ConfigError(
                 f"{method} is called when no step is under way, got it from on_step; call it from "
                 "on_epoch or after fit, which takes max_steps= and save_to="
+            )
+
+    def _check_whole(self, method: str) -> None:
+        if self._worker.stage != "whole":
+            raise ConfigError(
+                f"{method} needs tables, dense part and reader in one worker, got a "
+                f"{self._worker.stage} worker; train with whole workers where you need it"
             )
 
     def _specs(self) -> list[TableSpec]:

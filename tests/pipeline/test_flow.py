@@ -13,10 +13,6 @@ from hetero_pipe.pipeline import Closed
 from hetero_pipe.pipeline.remote import Credits, Intake
 
 
-def never():
-    return False
-
-
 def take_or_give_up(credits):
     credits.take(is_given_up=lambda: credits._number == 0)
 
@@ -100,17 +96,6 @@ def test_a_call_ends_when_every_peer_has_ended_it_and_the_next_one_waits():
     assert intake.take("evaluate") == (0, "evaluated early")
 
 
-def test_one_peer_is_taken_from_to_its_end():
-    intake = Intake(["a", "b"], capacity=2)
-    intake.put(1, "x")
-    intake.end(1, "fit")
-    assert intake.take_from(1, "fit") == "x"
-    assert intake.take_from(1, "fit") is None
-    assert intake.take_from(1, "fit") is None
-    intake.end(0, "fit")
-    assert intake.take("fit") is None
-
-
 def test_another_call_than_the_one_served_is_an_error():
     intake = Intake(["sparse worker 0 (h:1)"], capacity=1)
     intake.end(0, "fit")
@@ -118,14 +103,13 @@ def test_another_call_than_the_one_served_is_an_error():
         intake.take("predict")
 
 
-@pytest.mark.parametrize("wait", ["take", "take_from", "credit"])
-@pytest.mark.parametrize("how", ["fail", "close"])
+@pytest.mark.parametrize("wait", ["take", "credit"])
+@pytest.mark.parametrize("how", ["fail", "give up"])
 def test_who_waits_is_woken_by_an_error_and_by_the_end(wait, how):
     intake, credits = Intake(["a"], capacity=1), Credits()
     is_given_up = threading.Event()
     waits = {
-        "take": lambda: intake.take("fit"),
-        "take_from": lambda: intake.take_from(0, "fit"),
+        "take": lambda: intake.take("fit", is_given_up=is_given_up.is_set),
         "credit": lambda: credits.take(is_given_up=is_given_up.is_set),
     }
     raised = []
@@ -142,8 +126,8 @@ def test_who_waits_is_woken_by_an_error_and_by_the_end(wait, how):
         intake.fail(WorkerLost("gone"))
         credits.fail(WorkerLost("gone"))
     else:
-        intake.close()
         is_given_up.set()
+        intake.wake()
         credits.wake()
     thread.join(10)
     assert raised == [WorkerLost if how == "fail" else Closed]
@@ -157,4 +141,4 @@ def test_the_first_error_stays():
     with pytest.raises(WorkerLost, match="the cause"):
         intake.take("fit")
     with pytest.raises(WorkerLost, match="the cause"):
-        credits.take(is_given_up=never)
+        credits.take()

@@ -75,12 +75,15 @@ class CutResult:
         probabilities: float32 `[batch]`, before the step.
         gradients: Of training: the loss by each cut, of its shape. One that the
             loss does not depend on is absent.
+        is_over: Whether, in `sync`, the step was not taken because no sparse
+            worker has a sample more.
     """
 
     step: int
     loss: float
     probabilities: NDArray[np.float32]
     gradients: Mapping[str, NDArray[np.float32]]
+    is_over: bool = False
 
     def to_message(self, wire: str) -> stage_pb2.Result:
         """Returns its message, the gradients in one of `plan.WIRES`."""
@@ -89,6 +92,7 @@ class CutResult:
             loss=self.loss,
             probabilities=self.probabilities.tobytes(),
             gradients=[cut_to_message(n, Cut(array), wire) for n, array in self.gradients.items()],
+            is_over=self.is_over,
         )
 
     @staticmethod
@@ -103,4 +107,5 @@ class CutResult:
             message.loss,
             floats_from_bytes(message.probabilities, (len(message.probabilities) // 4,)),
             {cut.name: cut_from_message(cut).values for cut in message.gradients},
+            message.is_over,
         )

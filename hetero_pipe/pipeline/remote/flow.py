@@ -27,7 +27,7 @@ class Credits:
             self._number += number
             self._changed.notify_all()
 
-    def take(self, *, is_given_up: Callable[[], bool]) -> None:
+    def take(self, *, is_given_up: Callable[[], bool] = lambda: False) -> None:
         """Takes one credit; blocks while there is none.
 
         Args:
@@ -81,7 +81,6 @@ class Intake(Generic[Item]):
         self._queues: list[deque[Item | _End]] = [deque() for _ in peers]
         self._last = len(self._names) - 1  # whose item was taken last
         self._error: HeteroPipeError | None = None
-        self._is_closed = False
 
     def rename(self, rank: int, name: str) -> None:
         """Gives a peer the name that it said it has."""
@@ -109,24 +108,30 @@ class Intake(Generic[Item]):
             self._queues[rank].append(_End(call))
             self._changed.notify_all()
 
-    def take(self, call: str) -> tuple[int, Item] | None:
+    def take(
+        self, call: str, *, is_given_up: Callable[[], bool] = lambda: False
+    ) -> tuple[int, Item] | None:
         """Takes the next item of any peer, in turns; blocks while there is none.
 
         Args:
             call: That is served.
+            is_given_up: Asked at each `wake`: whether to wait no longer.
 
         Returns:
             Rank and item, None once every peer has come to the end of the call.
 
         Raises:
-            Closed: The intake was closed.
+            Closed: It was given up.
             ConfigError: A peer has ended another call.
             HeteroPipeError: What `fail` was told.
         """
         number = len(self._queues)
         with self._changed:
             while True:
-                self._raise_if_over()
+                if self._error is not None:
+                    raise self._error
+                if is_given_up():
+                    raise Closed
                 turns = [(self._last + 1 + i) % number for i in range(number)]
                 heads = {rank: self._queues[rank][0] for rank in turns if self._queues[rank]}
                 for rank, head in heads.items():
@@ -142,45 +147,16 @@ class Intake(Generic[Item]):
                     return None
                 self._changed.wait()
 
-    def take_from(self, rank: int, call: str) -> Item | None:
-        """Takes the next item of one peer; blocks while there is none.
-
-        Returns:
-            The item, None if the peer has come to the end of the call; it stays
-            there until `take` has seen them all.
-
-        Raises:
-            Closed: As `take`.
-            ConfigError: As `take`.
-            HeteroPipeError: As `take`.
-        """
-        with self._changed:
-            self._changed.wait_for(lambda: self._queues[rank] or self._error or self._is_closed)
-            self._raise_if_over()
-            head = self._queues[rank][0]
-            if isinstance(head, _End):
-                self._check_end(rank, head, call)
-                return None
-            self._queues[rank].popleft()
-            return head
-
     def fail(self, error: HeteroPipeError) -> None:
         """Makes every `take` raise, also one that waits; the first error stays."""
         with self._changed:
             self._error = self._error or error
             self._changed.notify_all()
 
-    def close(self) -> None:
-        """Makes every `take` raise `Closed`."""
+    def wake(self) -> None:
+        """Makes a `take` that waits ask whether it is given up."""
         with self._changed:
-            self._is_closed = True
             self._changed.notify_all()
-
-    def _raise_if_over(self) -> None:
-        if self._error is not None:
-            raise self._error
-        if self._is_closed:
-            raise Closed
 
     def _check_end(self, rank: int, end: str, call: str) -> None:
         if end != call:

@@ -123,7 +123,6 @@ class StageHost:
         with self._changed:
             self._is_closing = True
             peers = list(self._peers.values())
-        self._intake.close()
         for peer in peers:
             peer.end_with(stage_pb2.FromDense(goodbye=stage_pb2.Goodbye()))
         self._server.stop(GRACE_SECONDS).wait()
@@ -152,36 +151,34 @@ class StageHost:
                 f"it with --stage sparse --worker {missing[0]}"
             )
 
-    def take(self, call: str) -> tuple[int, CutBatch] | None:
+    def take(
+        self, call: str, *, is_given_up: Callable[[], bool] = lambda: False
+    ) -> tuple[int, CutBatch] | None:
         """Takes the next batch of any sparse worker, in turns; blocks while there is none.
 
         Args:
             call: That is served: `fit`, `evaluate` or `predict`.
+            is_given_up: Asked at each `wake`: whether to wait no longer.
 
         Returns:
             The sparse worker's rank and its batch, None once all have ended the
             call.
 
         Raises:
+            Closed: It was given up.
             ConfigError: A sparse worker is in another call.
             WorkerLost: A sparse worker is gone.
             HeteroPipeError: A sparse worker failed; it is named, with its traceback.
         """
-        taken = self._intake.take(call)
+        taken = self._intake.take(call, is_given_up=is_given_up)
         if taken is not None:
-            self._give_credit(taken[0])
+            credit = stage_pb2.FromDense(credit=stage_pb2.Credit())
+            self._peers[taken[0]].outbox.put(credit)
         return taken
 
-    def take_from(self, rank: int, call: str) -> CutBatch | None:
-        """Takes the next batch of one sparse worker, None if it has ended the call.
-
-        Raises:
-            HeteroPipeError: As `take`.
-        """
-        batch = self._intake.take_from(rank, call)
-        if batch is not None:
-            self._give_credit(rank)
-        return batch
+    def wake(self) -> None:
+        """Makes a `take` that waits ask whether it is given up."""
+        self._intake.wake()
 
     def answer(self, rank: int, result: CutResult) -> None:
         """Sends a sparse worker what its batch gave; never blocks.
@@ -202,9 +199,6 @@ class StageHost:
         self._intake.fail(failure.to_error())
         for peer in peers:
             peer.end_with(stage_pb2.FromDense(failure=failure.to_message()))
-
-    def _give_credit(self, rank: int) -> None:
-        self._peers[rank].outbox.put(stage_pb2.FromDense(credit=stage_pb2.Credit()))
 
     def _feed(self, requests: Iterator[Any], context: Any) -> Iterator[stage_pb2.FromDense]:
         """Serves one stream, in a thread of the server's; another one reads what comes."""

@@ -8,11 +8,11 @@ from hypothesis.extra.numpy import arrays
 
 from hetero_pipe.data import Cut
 from hetero_pipe.pipeline.wire import (
-    cut_from_message,
-    cut_to_message,
+    read_cut,
+    read_tensor,
     stage_pb2,
-    tensor_from_message,
-    tensor_to_message,
+    write_cut,
+    write_tensor,
 )
 from hetero_pipe.plan import WIRES
 
@@ -21,8 +21,9 @@ any_bits = arrays(np.uint32, st.tuples(st.integers(0, 5), st.integers(0, 7)))
 
 def cross(array, wire):
     """Sends an array over a wire, as bytes."""
-    data = tensor_to_message(array, wire).SerializeToString()
-    return tensor_from_message(stage_pb2.Tensor.FromString(data))
+    message = stage_pb2.Tensor()
+    write_tensor(message, array, wire)
+    return read_tensor(stage_pb2.Tensor.FromString(message.SerializeToString()))
 
 
 def nearest_bfloat16(value):
@@ -111,16 +112,17 @@ def test_a_received_tensor_is_aligned(shape, wire):
 
 def test_a_cut_keeps_its_offsets():
     rows = Cut(np.ones((3, 2), np.float32), np.array([0, 1, 1, 3]))
-    found = cut_from_message(cut_to_message("history", rows, "float32"))
-    np.testing.assert_array_equal(found.offsets, rows.offsets)
-    pooled = cut_from_message(
-        cut_to_message("item", Cut(np.ones((3, 1, 2), np.float32)), "float32")
-    )
-    assert pooled.offsets is None
+    pooled = Cut(np.ones((3, 1, 2), np.float32))
+    messages = stage_pb2.Cut(name="history"), stage_pb2.Cut(name="item")
+    for message, cut in zip(messages, (rows, pooled), strict=True):
+        write_cut(message, cut, "float32")
+    np.testing.assert_array_equal(read_cut(messages[0]).offsets, rows.offsets)
+    assert read_cut(messages[1]).offsets is None
 
 
 def test_data_that_do_not_fill_the_shape_are_refused():
-    message = tensor_to_message(np.ones((2, 3), np.float32), "float32")
+    message = stage_pb2.Tensor()
+    write_tensor(message, np.ones((2, 3), np.float32), "float32")
     message.data = message.data[:-4]
     with pytest.raises(ValueError, match="reshape"):
-        tensor_from_message(message)
+        read_tensor(message)

@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 
 from hetero_pipe.data import Batch, Cut
 from hetero_pipe.pipeline.wire import (
-    cut_from_message,
-    cut_to_message,
     floats_from_bytes,
+    read_cut,
     stage_pb2,
+    write_cut,
 )
 
 __all__ = ["CutBatch", "CutResult"]
@@ -33,18 +33,21 @@ class CutBatch:
     samples: Batch
     cuts: Mapping[str, Cut]
 
-    def to_message(self, wire: str) -> stage_pb2.Batch:
-        """Returns its message, the cuts in one of `plan.WIRES`."""
+    def write(self, message: stage_pb2.Batch, wire: str) -> None:
+        """Writes it into an empty message, the cuts in one of `plan.WIRES`.
+
+        Made in its place, as a message that is made before is copied there.
+        """
         samples = self.samples
-        return stage_pb2.Batch(
-            step=self.step,
-            training=self.is_training,
-            size=samples.size,
-            cuts=[cut_to_message(name, cut, wire) for name, cut in self.cuts.items()],
-            dense=samples.dense.tobytes(),
-            dense_names=samples.dense_names,
-            label=None if samples.label is None else samples.label.tobytes(),
-        )
+        message.step = self.step
+        message.training = self.is_training
+        message.size = samples.size
+        message.dense = samples.dense.tobytes()
+        message.dense_names.extend(samples.dense_names)
+        if samples.label is not None:
+            message.label = samples.label.tobytes()
+        for name, cut in self.cuts.items():
+            write_cut(message.cuts.add(name=name), cut, wire)
 
     @staticmethod
     def from_message(message: stage_pb2.Batch) -> "CutBatch":
@@ -61,7 +64,7 @@ class CutBatch:
             label=floats_from_bytes(message.label, (size,)) if has_label else None,
             dense_names=names,
         )
-        cuts = {cut.name: cut_from_message(cut) for cut in message.cuts}
+        cuts = {cut.name: read_cut(cut) for cut in message.cuts}
         return CutBatch(message.step, message.training, samples, cuts)
 
 
@@ -85,15 +88,14 @@ class CutResult:
     gradients: Mapping[str, NDArray[np.float32]]
     is_over: bool = False
 
-    def to_message(self, wire: str) -> stage_pb2.Result:
-        """Returns its message, the gradients in one of `plan.WIRES`."""
-        return stage_pb2.Result(
-            step=self.step,
-            loss=self.loss,
-            probabilities=self.probabilities.tobytes(),
-            gradients=[cut_to_message(n, Cut(array), wire) for n, array in self.gradients.items()],
-            is_over=self.is_over,
-        )
+    def write(self, message: stage_pb2.Result, wire: str) -> None:
+        """Writes it into an empty message, the gradients in one of `plan.WIRES`."""
+        message.step = self.step
+        message.loss = self.loss
+        message.probabilities = self.probabilities.tobytes()
+        message.is_over = self.is_over
+        for name, gradient in self.gradients.items():
+            write_cut(message.gradients.add(name=name), Cut(gradient), wire)
 
     @staticmethod
     def from_message(message: stage_pb2.Result) -> "CutResult":
@@ -106,6 +108,6 @@ class CutResult:
             message.step,
             message.loss,
             floats_from_bytes(message.probabilities, (len(message.probabilities) // 4,)),
-            {cut.name: cut_from_message(cut).values for cut in message.gradients},
+            {cut.name: read_cut(cut).values for cut in message.gradients},
             message.is_over,
         )

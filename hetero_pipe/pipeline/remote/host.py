@@ -185,7 +185,8 @@ class StageHost:
 
         What waits to be sent is bounded by the steps that it has under way.
         """
-        message = stage_pb2.FromDense(result=result.to_message(self._wire))
+        message = stage_pb2.FromDense()
+        result.write(message.result, self._wire)
         self._peers[rank].outbox.put(message)
 
     def fail(self, failure: Failure) -> None:

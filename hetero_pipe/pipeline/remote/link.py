@@ -155,7 +155,8 @@ class StageLink:
             HeteroPipeError: Some worker failed; it is named, with its traceback.
             WorkerLost: The dense worker is gone.
         """
-        message = stage_pb2.FromSparse(batch=batch.to_message(self._wire))
+        message = stage_pb2.FromSparse()
+        batch.write(message.batch, self._wire)
         self._credits.take(is_given_up=is_given_up)
         self._outbox.put(message)
 

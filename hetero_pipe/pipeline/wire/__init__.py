@@ -5,17 +5,17 @@ back. Nothing here opens a connection.
 """
 
 from hetero_pipe.pipeline.wire.codec import (
-    cut_from_message,
-    cut_to_message,
     floats_from_bytes,
-    tensor_from_message,
-    tensor_to_message,
+    read_cut,
+    read_tensor,
+    write_cut,
+    write_tensor,
 )
 
 __all__ = [
-    "cut_from_message",
-    "cut_to_message",
     "floats_from_bytes",
-    "tensor_from_message",
-    "tensor_to_message",
+    "read_cut",
+    "read_tensor",
+    "write_cut",
+    "write_tensor",
 ]

@@ -10,36 +10,46 @@ from hetero_pipe.pipeline.wire import stage_pb2
 
 __all__ = [
     "bfloat16_from_float32",
-    "cut_from_message",
-    "cut_to_message",
     "floats_from_bytes",
-    "tensor_from_message",
-    "tensor_to_message",
+    "read_cut",
+    "read_tensor",
+    "write_cut",
+    "write_tensor",
 ]
 
 assert sys.byteorder == "little", "arrays travel as they lie in memory"
 
+_WIRES = {
+    "float32": stage_pb2.FLOAT32,
+    "float16": stage_pb2.FLOAT16,
+    "bfloat16": stage_pb2.BFLOAT16,
+}
+
 # Largest float16 is 65504, just below 2^16.
 FLOAT16_EXPONENT = 15
 
+# By which a power of two and its inverse are normal float32.
+MAX_EXPONENT = 126
 
-def tensor_to_message(array: NDArray[np.float32], wire: str) -> stage_pb2.Tensor:
-    """Returns the message of an array, in one of `plan.WIRES`.
+
+def write_tensor(message: stage_pb2.Tensor, array: NDArray[np.float32], wire: str) -> None:
+    """Writes an array into an empty message, in one of `plan.WIRES`.
 
     NaN and infinity stay what they are.
     """
-    message = stage_pb2.Tensor(shape=array.shape, wire=wire.upper())
+    message.shape.extend(array.shape)
+    message.wire = _WIRES[wire]
     if wire == "float32":
         message.data = array.tobytes()
     elif wire == "bfloat16":
         message.data = bfloat16_from_float32(array).tobytes()
     else:
         message.exponent = _exponent_of(array)
-        message.data = np.ldexp(array, message.exponent).astype(np.float16).tobytes()
-    return message
+        scaled = array * np.float32(2.0**message.exponent)
+        message.data = scaled.astype(np.float16).tobytes()
 
 
-def tensor_from_message(message: stage_pb2.Tensor) -> NDArray[np.float32]:
+def read_tensor(message: stage_pb2.Tensor) -> NDArray[np.float32]:
     """Returns the array of a message; it starts at a multiple of 64 bytes.
 
     Raises:
@@ -53,7 +63,7 @@ def tensor_from_message(message: stage_pb2.Tensor) -> NDArray[np.float32]:
         np.left_shift(bits, 16, out=array.view(np.uint32), dtype=np.uint32)
     else:
         halves = np.frombuffer(message.data, np.float16).reshape(array.shape)
-        np.ldexp(halves.astype(np.float32), -message.exponent, out=array)
+        np.multiply(halves, np.float32(2.0**-message.exponent), out=array, dtype=np.float32)
     return array
 
 
@@ -77,8 +87,11 @@ def bfloat16_from_float32(array: NDArray[np.float32]) -> NDArray[np.uint16]:
 def _exponent_of(array: NDArray[np.float32]) -> int:
     """Returns by which power of two the largest finite value comes just below 2^15."""
     sizes = np.abs(array)
-    largest = float(np.max(sizes, initial=0.0, where=np.isfinite(sizes)))
-    return FLOAT16_EXPONENT - int(np.frexp(largest)[1]) if largest else 0
+    largest = float(np.max(sizes, initial=0.0))
+    if not np.isfinite(largest):  # seldom: this takes longer
+        largest = float(np.max(sizes, initial=0.0, where=np.isfinite(sizes)))
+    exponent = FLOAT16_EXPONENT - int(np.frexp(largest)[1]) if largest else 0
+    return max(-MAX_EXPONENT, min(exponent, MAX_EXPONENT))
 
 
 def floats_from_bytes(data: bytes, shape: tuple[int, ...]) -> NDArray[np.float32]:
@@ -92,19 +105,18 @@ def floats_from_bytes(data: bytes, shape: tuple[int, ...]) -> NDArray[np.float32
     return array
 
 
-def cut_to_message(name: str, cut: Cut, wire: str) -> stage_pb2.Cut:
-    """Returns the message of a cut, its values in one of `plan.WIRES`."""
-    message = stage_pb2.Cut(name=name, values=tensor_to_message(cut.values, wire))
+def write_cut(message: stage_pb2.Cut, cut: Cut, wire: str) -> None:
+    """Writes a cut into a message that has its name, its values in one of `plan.WIRES`."""
+    write_tensor(message.values, cut.values, wire)
     if cut.offsets is not None:
         message.offsets = cut.offsets.tobytes()
-    return message
 
 
-def cut_from_message(message: stage_pb2.Cut) -> Cut:
+def read_cut(message: stage_pb2.Cut) -> Cut:
     """Returns the cut of a message.
 
     Raises:
         ValueError: The data do not fill the shape.
     """
     offsets = np.frombuffer(message.offsets, np.int64) if message.offsets else None
-    return Cut(tensor_from_message(message.values), offsets)
+    return Cut(read_tensor(message.values), offsets)

@@ -14,9 +14,11 @@ from ps_server.store import (
     RouteMismatch,
     SnapshotError,
     SpecMismatch,
+    Stopping,
     Store,
     TableNotFound,
     TableStats,
+    WorkerLost,
     buckets_of_snapshot,
 )
 from ps_server.version import VERSION
@@ -50,6 +52,8 @@ STATUS_OF: dict[type[Exception], grpc.StatusCode] = {
     SnapshotError: grpc.StatusCode.DATA_LOSS,
     ValueError: grpc.StatusCode.INVALID_ARGUMENT,
     MemoryError: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    WorkerLost: grpc.StatusCode.ABORTED,
+    Stopping: grpc.StatusCode.UNAVAILABLE,
 }
 """What a worker is told of an exception; any other is INTERNAL and logged here."""
 
@@ -126,7 +130,14 @@ class Service(ps_pb2_grpc.ParameterServerServicer):
         keys = {part.table: array_from_bytes(part.keys, np.uint64) for part in request.tables}
         _check_unique(len(keys), len(request.tables))
         ids = {part.table: part.id for part in request.tables if part.id}
-        rows = self._store.pull(request.route, keys, insert=request.insert, ids=ids)
+        rows = self._store.pull(
+            request.route,
+            keys,
+            insert=request.insert,
+            ids=ids,
+            rank=request.rank if request.HasField("rank") else None,
+            after_step=request.after_step if request.HasField("after_step") else None,
+        )
         return ps_pb2.PullReply(rows=[bytes_from_array(part) for part in rows])
 
     @_unary
@@ -140,8 +151,45 @@ class Service(ps_pb2_grpc.ParameterServerServicer):
             )
         _check_unique(len(gradients), len(request.tables))
         ids = {part.table: part.id for part in request.tables if part.id}
-        self._store.push(request.route, gradients, step=request.step, ids=ids)
+        self._store.push(
+            request.route,
+            gradients,
+            step=request.step,
+            ids=ids,
+            rank=request.rank if request.HasField("rank") else None,
+            weight=request.weight if request.HasField("weight") else None,
+        )
         return ps_pb2.PushReply()
+
+    def Join(  # noqa: N802
+        self, request: ps_pb2.JoinRequest, context: grpc.ServicerContext
+    ) -> Iterator[ps_pb2.JoinReply]:
+        """Makes a worker a member for as long as the stream is open."""
+        workers = self._store.workers
+        try:
+            member = workers.join(request.rank, num_workers=request.num_workers, name=request.name)
+            # A kill -9 closes the connection too: within milliseconds this is called.
+            if not context.add_callback(lambda: workers.lose(member)):
+                workers.lose(member)
+            yield ps_pb2.JoinReply()
+            workers.wait_for_end(member)
+        except Exception as error:  # the boundary: each becomes a status
+            _abort(context, error)
+
+    @_unary
+    def SetClock(self, request: ps_pb2.SetClockRequest) -> ps_pb2.SetClockReply:  # noqa: N802
+        """Starts or stops the clock of a worker."""
+        if request.HasField("first_step"):
+            self._store.workers.begin(request.rank, request.first_step)
+        else:
+            self._store.workers.end(request.rank)
+        return ps_pb2.SetClockReply()
+
+    @_unary
+    def Goodbye(self, request: ps_pb2.GoodbyeRequest) -> ps_pb2.GoodbyeReply:  # noqa: N802
+        """Ends a membership."""
+        self._store.workers.goodbye(request.rank)
+        return ps_pb2.GoodbyeReply()
 
     def Save(  # noqa: N802
         self, request: ps_pb2.SaveRequest, context: grpc.ServicerContext

@@ -21,6 +21,7 @@ from hetero_pipe.data.formats import BadLines, CsvSource, ParquetSource
 from hetero_pipe.data.lookup import Lookup, occurrences
 from hetero_pipe.data.reader import Reader, TableReader
 from hetero_pipe.data.settings import Setting, reader_settings
+from hetero_pipe.data.share import share
 from hetero_pipe.data.synthetic import Optimum, SyntheticReader, synthetic_criteo
 from hetero_pipe.errors import ConfigError
 
@@ -41,6 +42,7 @@ __all__ = [
     "read_csv",
     "read_parquet",
     "reader_settings",
+    "share",
     "synthetic_criteo",
 ]
 

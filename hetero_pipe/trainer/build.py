@@ -1,12 +1,21 @@
 """From a Plan to an Executor, and the plan that is taken when none is given."""
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from hetero_pipe.client import Client
 from hetero_pipe.data import Batch
 from hetero_pipe.errors import ConfigError, PlanError
-from hetero_pipe.nn import DenseStep, Embedding, current_device, find_embeddings
+from hetero_pipe.nn import (
+    Averager,
+    DenseStep,
+    Embedding,
+    Group,
+    current_device,
+    find_embeddings,
+)
 from hetero_pipe.pipeline import Executor, Stage, StalenessGate
 from hetero_pipe.plan import Plan, StagePlan, TablePlan, WorkersPlan
 from hetero_pipe.trainer.sparse import SparseWorker
@@ -19,7 +28,7 @@ from hetero_pipe.trainer.stages import (
     TrainStage,
 )
 
-__all__ = ["build_prediction", "build_training", "check_plan", "default_plan"]
+__all__ = ["Teamwork", "build_prediction", "build_training", "check_plan", "default_plan"]
 
 
 def default_plan(
@@ -64,25 +73,46 @@ def default_plan(
     )
 
 
+@dataclass(frozen=True)
+class Teamwork:
+    """What ties the steps of one worker to those of the others.
+
+    Attributes:
+        group: Of the replicas that take each step together, in `sync`.
+        averager: Of replicas that step by themselves, in other modes.
+        is_stopping: Whether this worker takes no step more.
+    """
+
+    group: Group | None
+    averager: Averager | None
+    is_stopping: Callable[[], bool]
+
+
 def build_training(
     plan: Plan,
-    batches: Iterator[Batch],
+    batches: Iterator[Batch | None],
     *,
     client: Client,
     dense: DenseStep | SparseWorker,
     first_step: int,
     count: Callable[[int, Trained], Any],
+    team: Teamwork | None = None,
 ) -> tuple[Executor, StalenessGate]:
     """Returns the executor of training steps and the gate that bounds its staleness.
 
     `count` is told each step that is applied, in step order; its results come out.
+    `team` is None for a worker alone.
     """
-    gate = StalenessGate(plan.staleness, first_step=first_step)
+    mode = plan.workers.mode
+    # In `async`, the hand-offs alone hold a pull back.
+    staleness = sys.maxsize if mode == "async" else plan.staleness
+    gate = StalenessGate(staleness, first_step=first_step)
+    waits = team is not None and mode == "bounded"
     stages: list[Stage] = [
         RouteStage(client, _slots(plan)),
-        PullStage(client, insert=True, gate=gate),
-        *([TrainStage(dense)] if isinstance(dense, DenseStep) else dense.stages(is_training=True)),
-        PushStage(client, gate, count),
+        PullStage(client, insert=True, gate=gate, staleness=plan.staleness if waits else None),
+        *_training_stages(dense, team),
+        PushStage(client, gate, count, is_part=team is not None and mode == "sync"),
     ]
     capacities = _capacities(plan, stages)
     return Executor(batches, stages, capacities=capacities, first_step=first_step), gate
@@ -95,13 +125,22 @@ def build_prediction(
     stages: list[Stage] = [
         RouteStage(client, _slots(plan)),
         PullStage(client, insert=False, gate=None),
-        *(
-            [PredictStage(dense)]
-            if isinstance(dense, DenseStep)
-            else dense.stages(is_training=False)
-        ),
+        *([PredictStage(dense)] if isinstance(dense, DenseStep) else dense.predicting_stages()),
     ]
     return Executor(batches, stages, capacities=_capacities(plan, stages))
+
+
+def _training_stages(dense: DenseStep | SparseWorker, team: Teamwork | None) -> Sequence[Stage]:
+    is_stopping = _never if team is None else team.is_stopping
+    if isinstance(dense, SparseWorker):
+        return dense.training_stages(is_stopping=is_stopping)
+    if team is None:
+        return [TrainStage(dense)]
+    return [TrainStage(dense, group=team.group, averager=team.averager, is_stopping=is_stopping)]
+
+
+def _never() -> bool:
+    return False
 
 
 def _capacities(plan: Plan, stages: Sequence[Stage]) -> list[int]:

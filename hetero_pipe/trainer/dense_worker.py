@@ -1,16 +1,16 @@
 """DenseWorker: serves the dense part to the sparse workers of a plan."""
 
-import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hetero_pipe.errors import HeteroPipeError, StageError
-from hetero_pipe.metrics import auc, log_loss
-from hetero_pipe.nn import DenseStep, Group
+from hetero_pipe.errors import ConfigError, HeteroPipeError, StageError
+from hetero_pipe.nn import Averager, DenseStep, Group, Groups, average_statistics
 from hetero_pipe.pipeline import (
     CutBatch,
     CutResult,
@@ -20,14 +20,11 @@ from hetero_pipe.pipeline import (
     Timeline,
     worker_name,
 )
-from hetero_pipe.plan import Plan, Worker
-from hetero_pipe.trainer.epoch import EpochMetrics
-from hetero_pipe.trainer.record import Record
+from hetero_pipe.plan import Plan, Worker, WorkersPlan
 from hetero_pipe.trainer.result import Evaluation, FitResult
 
 __all__ = ["DenseWorker"]
 
-# The results of a step are counted by the caller, who may be behind.
 RESULTS_CAPACITY = 16
 
 
@@ -66,6 +63,8 @@ class DenseWorker:
         plan: Of all workers.
         worker: This one.
         dense: The dense part here.
+        model: What `dense` trains.
+        groups: Of this worker; closed by `__exit__`.
         job: What the sparse workers must have alike, by name.
         connect_timeout: Seconds to wait for sparse workers that are not there yet.
 
@@ -80,6 +79,8 @@ class DenseWorker:
         worker: Worker,
         *,
         dense: DenseStep,
+        model: Any,
+        groups: Groups,
         job: Mapping[str, str],
         connect_timeout: float,
     ) -> None:
@@ -87,6 +88,9 @@ class DenseWorker:
         self._rank = worker.rank
         self._name = worker_name("dense", worker.rank)
         self._dense = dense
+        self._model = model  # a paddle.nn.Layer
+        self._groups = groups
+        self._is_sync = plan.workers.mode == "sync"
         self._connect_timeout = connect_timeout
         self._host = StageHost(
             plan.workers.dense[worker.rank],
@@ -108,66 +112,36 @@ class DenseWorker:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._host.__exit__(None, None, None)
+        try:
+            self._host.__exit__(None, None, None)
+        finally:
+            self._groups.close()
 
     def fit(self) -> FitResult:
         """Trains until all sparse workers have ended `fit`; predicts meanwhile what they evaluate.
 
         Returns:
-            What was trained here. Loss and AUC are over all of it.
+            What the sparse workers return, but for the timeline.
 
         Raises:
             HeteroPipeError: Some worker failed; it is named, with its traceback.
             WorkerLost: A sparse worker is gone.
         """
-        record, metrics = Record(), EpochMetrics()
-        start = time.perf_counter()
-
-        def count(done: _Done) -> None:
-            if not done.work.is_training:
-                return
-            record.num_steps += 1
-            record.seconds = time.perf_counter() - start
-            for (_, batch), result in zip(done.work.parts, done.results, strict=True):
-                labels = batch.samples.label
-                assert labels is not None, "a sparse worker refuses a batch without labels"
-                if len(labels):
-                    record.num_samples += len(labels)
-                    metrics.count(result.loss, labels, result.probabilities)
-
-        timeline = self._serve("fit", count)
-        return FitResult(
-            num_steps=record.num_steps,
-            num_samples=record.num_samples,
-            seconds=record.seconds,
-            loss=metrics.loss(),
-            auc=metrics.auc(),
-            max_staleness=0,  # of pulls, which are the sparse workers'
-            mean_staleness=0.0,
-            timeline=timeline,
-            evaluations=(),
-        )
+        timeline, ended = Timeline(), ""
+        while ended != "fit":
+            ended, part = self._train_phase()
+            timeline = timeline.plus(part)
+            found = {} if ended == "epoch" else self._learn()
+        return FitResult.of_dict(found, timeline)
 
     def evaluate(self) -> Evaluation:
-        """Predicts until all sparse workers have ended `evaluate`; scores what was predicted here.
+        """Predicts until all sparse workers have ended `evaluate`; returns what they do.
 
         Raises:
             HeteroPipeError: As `fit`.
         """
-        labels: list[NDArray[np.float32]] = []
-        probabilities: list[NDArray[np.float32]] = []
-
-        def count(done: _Done) -> None:
-            for (_, batch), result in zip(done.work.parts, done.results, strict=True):
-                if batch.samples.label is not None:
-                    labels.append(batch.samples.label)
-                    probabilities.append(result.probabilities)
-
-        self._serve("evaluate", count)
-        if not labels:
-            return Evaluation(None, float("nan"), 0)
-        all_labels, scores = np.concatenate(labels), np.concatenate(probabilities)
-        return Evaluation(auc(all_labels, scores), log_loss(all_labels, scores), len(all_labels))
+        self._serve(["evaluate"])
+        return Evaluation(**self._learn())
 
     def predict(self) -> NDArray[np.float32]:
         """Predicts until all sparse workers have ended `predict`, who have the probabilities.
@@ -178,17 +152,47 @@ class DenseWorker:
         Raises:
             HeteroPipeError: As `fit`.
         """
-        self._serve("predict", lambda done: None)
+        self._serve(["predict"])
+        self._learn()
         return np.empty(0, np.float32)
 
     def fail(self, error: BaseException, *, step: int) -> None:
         """Tells all workers that this one cannot go on. The first failure counts."""
         self._host.fail(Failure.of(error, worker=self._name, stage="dense", step=step))
+        self._groups.fail(f"{type(error).__name__}: {error}")
 
-    def _serve(self, call: str, count: Callable[[_Done], None]) -> Timeline:
-        """Handles all that comes in a call; `count` is told of it in the caller's thread."""
-        dense = _DenseStage(self._dense, self._host)
-        source = self._steps(call, dense) if self._is_sync else self._singles(call, dense)
+    def _learn(self) -> dict[str, Any]:
+        """Returns what the first sparse worker found."""
+        found: dict[str, Any] = self._groups.world.gather(None)[0]
+        return found
+
+    def _train_phase(self) -> tuple[str, Timeline]:
+        """Serves up to the end of some call within `fit`, after which replicas are equal."""
+        dense = self._groups.dense
+        with ExitStack() as stack:
+            group = averager = None
+            if dense.size > 1:
+                group = dense.branch("steps")
+                if not self._is_sync:
+                    every = self._plan.workers.average_every
+                    averager = stack.enter_context(Averager(group, self._model, every=every))
+                    group = None
+            ended = self._serve(["epoch", "evaluate", "fit"], group=group, averager=averager)
+            if averager is not None:
+                averager.finish()
+            average_statistics(dense, self._model)
+        return ended
+
+    def _serve(
+        self,
+        calls: Sequence[str],
+        *,
+        group: Group | None = None,
+        averager: Averager | None = None,
+    ) -> tuple[str, Timeline]:
+        """Handles all that comes up to the end of one of `calls`; returns which."""
+        dense = _DenseStage(self._dense, self._host, group=group, averager=averager)
+        source = _Source(self._host, dense, self._plan.workers, rank=self._rank)
         executor = Executor(
             source,
             [dense, _AnswerStage(self._host)],
@@ -197,54 +201,73 @@ class DenseWorker:
         )
         try:
             with executor:
-                for _, done in executor.results():
-                    count(done)
+                for _ in executor.results():
+                    """Whoever sent a batch counts it."""
+            if source.ended not in calls:
+                raise ConfigError(
+                    f"all workers run the same script, got the sparse ones at the end of "
+                    f"{source.ended} and {self._name} in {calls[-1]}"
+                )
         except BaseException as error:
             self.fail(error, step=dense.step)
             raise
-        return executor.timeline()
+        return source.ended, executor.timeline()
 
-    @property
-    def _is_sync(self) -> bool:
-        return self._plan.workers.mode == "sync"
 
-    def _take(self, call: str, dense: "_DenseStage") -> tuple[int, CutBatch] | None:
-        return self._host.take(call, is_given_up=lambda: dense.is_given_up)
+class _Source:
+    """What the dense part is to do next, from what sparse workers send.
 
-    def _singles(self, call: str, dense: "_DenseStage") -> Iterator[_Work]:
-        """Yields each batch by itself, as they come, the sparse workers in turns."""
-        while (taken := self._take(call, dense)) is not None:
-            _, batch = taken
-            yield _Work(batch.step, batch.is_training, [taken])
+    In `sync`, the batches of a training step at once; each other one by itself, as
+    they come. Every sparse worker has a batch of every step, if an empty one; here
+    are those of (rank + step) % num_dense == this one's rank. It sends the next one
+    when it has the gradients of this one, so no more than one of each waits here.
 
-    def _steps(self, call: str, dense: "_DenseStage") -> Iterator[_Work]:
-        """Yields the batches of each training step at once, and each other one by itself.
+    Attributes:
+        ended: The call that all have come to the end of.
+    """
 
-        Every sparse worker has a batch of every step, if an empty one; here are
-        those of (rank + step) % num_dense == this one's rank. It sends the next
-        one when it has the gradients of this one, so no more than one of each
-        waits here.
-        """
-        workers = self._plan.workers
-        waiting: dict[int, dict[int, CutBatch]] = defaultdict(dict)
-        while (taken := self._take(call, dense)) is not None:
+    def __init__(
+        self, host: StageHost, dense: "_DenseStage", workers: WorkersPlan, *, rank: int
+    ) -> None:
+        self._host = host
+        self._dense = dense
+        self._workers = workers
+        self._rank = rank
+        self._waiting: dict[int, dict[int, CutBatch]] = defaultdict(dict)
+        self.ended = ""
+
+    def __iter__(self) -> Iterator[_Work]:
+        return self
+
+    def __next__(self) -> _Work:
+        while not isinstance(
+            taken := self._host.take(is_given_up=lambda: self._dense.is_given_up), str
+        ):
             rank, batch = taken
-            if not batch.is_training:
-                yield _Work(batch.step, False, [taken])
-                continue
-            step, parts = batch.step, waiting[batch.step]
+            if not (batch.is_training and self._workers.mode == "sync"):
+                return _Work(batch.step, batch.is_training, [taken])
+            parts = self._waiting[batch.step]
             parts[rank] = batch
-            wanted = [
-                sparse
-                for sparse in range(workers.num_readers)
-                if (sparse + step) % len(workers.dense) == self._rank
-            ]
-            if len(parts) == len(wanted):
-                yield _Work(step, True, sorted(waiting.pop(step).items()))
+            if len(parts) == self._num_parts(batch.step):
+                return _Work(batch.step, True, sorted(self._waiting.pop(batch.step).items()))
+        self.ended = taken
+        raise StopIteration
+
+    def _num_parts(self, step: int) -> int:
+        """Returns how many batches of a step come here."""
+        workers = self._workers
+        senders = range(workers.num_readers)
+        return sum((rank + step) % len(workers.dense) == self._rank for rank in senders)
 
 
 class _DenseStage:
     """Runs the dense part.
+
+    Args:
+        dense: The dense part.
+        host: Whose batches it has.
+        group: Of the dense workers that take each step together.
+        averager: Of dense workers that step by themselves.
 
     Attributes:
         step: Under way, for messages.
@@ -253,10 +276,18 @@ class _DenseStage:
 
     name = "dense"
 
-    def __init__(self, dense: DenseStep, host: StageHost, *, group: Group | None = None) -> None:
+    def __init__(
+        self,
+        dense: DenseStep,
+        host: StageHost,
+        *,
+        group: Group | None,
+        averager: Averager | None,
+    ) -> None:
         self._dense = dense
         self._host = host
         self._group = group
+        self._averager = averager
         self.step = 0
         self.is_given_up = False
 
@@ -273,7 +304,14 @@ class _DenseStage:
     def _train(self, work: _Work) -> list[CutResult]:
         batches = [batch for _, batch in work.parts if batch.samples.size]
         parts = [(batch.samples, batch.cuts) for batch in batches]
-        outputs = self._dense.train_parts(work.step, parts, group=self._group)
+        outputs = self._dense.train_parts(
+            work.step,
+            parts,
+            group=self._group,
+            is_stopping=any(batch.is_stopping for _, batch in work.parts),
+        )
+        if self._averager is not None:
+            self._averager.after_step()
         nothing = CutResult(work.step, 0.0, np.empty(0, np.float32), {}, is_over=outputs is None)
         left = iter(outputs or ())
         results = []
@@ -291,9 +329,11 @@ class _DenseStage:
         return CutResult(batch.step, 0.0, probabilities, {})
 
     def close(self) -> None:
-        """Gives up the wait for a batch, before this stage."""
+        """Gives up the wait for a batch, before this stage, and that for other dense workers."""
         self.is_given_up = True
         self._host.wake()
+        if self._group is not None:
+            self._group.close()
 
 
 class _AnswerStage:

@@ -1,6 +1,8 @@
 """What training and evaluation found."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from hetero_pipe.pipeline import Timeline
 
@@ -50,6 +52,17 @@ class FitResult:
     mean_staleness: float
     timeline: Timeline
     evaluations: tuple[Evaluation, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns all but the timeline, as `of_dict` takes it."""
+        fields = {name: value for name, value in vars(self).items() if name != "timeline"}
+        return {**fields, "evaluations": [asdict(each) for each in self.evaluations]}
+
+    @staticmethod
+    def of_dict(fields: Mapping[str, Any], timeline: Timeline) -> "FitResult":
+        """Returns the result that `to_dict` was taken of, with another timeline."""
+        evaluations = tuple(Evaluation(**each) for each in fields["evaluations"])
+        return FitResult(**{**fields, "evaluations": evaluations}, timeline=timeline)
 
     @property
     def samples_per_second(self) -> float:

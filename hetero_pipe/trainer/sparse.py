@@ -1,6 +1,6 @@
 """SparseWorker: what a sparse worker does between pull and push."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetero_pipe.client import RoutedKeys
-from hetero_pipe.data import Batch
+from hetero_pipe.data import Batch, Cut
 from hetero_pipe.errors import ConfigError, NonFiniteError
-from hetero_pipe.nn import Embedding, SparseForward, SparseStep
+from hetero_pipe.nn import Embedding, SparseForward, SparseStep, TableRows
 from hetero_pipe.pipeline import (
     CutBatch,
     Failure,
@@ -27,10 +27,10 @@ __all__ = ["SparseWorker"]
 
 @dataclass(frozen=True, eq=False)
 class _Sent:
-    """A batch that a dense worker has, and the way back of its gradients."""
+    """A batch that a dense worker has, and the way back of its gradients; None if it is empty."""
 
     keys: Mapping[str, RoutedKeys]
-    forward: SparseForward
+    forward: SparseForward | None
     labels: NDArray[np.float32] | None
 
 
@@ -94,20 +94,28 @@ class SparseWorker:
     def __exit__(self, *error: object) -> None:
         self._open.close()
 
-    def stages(self, *, is_training: bool) -> Sequence[Stage]:
-        """Returns the stages that stand where a whole worker's dense stage does."""
-        return [
-            _SendStage(self, is_training=is_training),
-            _ReceiveStage(self, is_training=is_training),
-        ]
+    def training_stages(self, *, is_stopping: Callable[[], bool]) -> Sequence[Stage]:
+        """Returns the stages that stand where a whole worker trains.
+
+        Args:
+            is_stopping: Whether, in `sync`, this worker takes no step more.
+        """
+        send = _SendStage(self, is_training=True, is_stopping=is_stopping)
+        return [send, _ReceiveStage(self, is_training=True)]
+
+    def predicting_stages(self) -> Sequence[Stage]:
+        """Returns the stages that stand where a whole worker predicts."""
+        return [_SendStage(self, is_training=False), _ReceiveStage(self, is_training=False)]
 
     def link_of(self, step: int) -> StageLink:
         """Returns the link to the dense worker that has the batch of a step."""
         return self._links[(self._rank + step) % len(self._links)]
 
-    def forward(self, pulled: Pulled, *, is_training: bool) -> SparseForward:
+    def forward(
+        self, batch: Batch, tables: Mapping[str, TableRows], *, is_training: bool
+    ) -> SparseForward:
         """Returns what crosses of a batch."""
-        return self._step.forward(pulled.batch, pulled.tables, with_gradient=is_training)
+        return self._step.forward(batch, tables, with_gradient=is_training)
 
     def backward(
         self, step: int, forward: SparseForward, gradients: Mapping[str, NDArray[np.float32]]
@@ -133,7 +141,7 @@ class SparseWorker:
             link.wake()
 
     def end(self, call: str) -> None:
-        """Says to all dense workers that a call has no more batches."""
+        """Says to all dense workers that a call, such as `fit`, has no more batches."""
         for link in self._links:
             link.end(call)
 
@@ -157,23 +165,35 @@ class _SendStage:
 
     name = "send"
 
-    def __init__(self, worker: SparseWorker, *, is_training: bool) -> None:
+    def __init__(
+        self,
+        worker: SparseWorker,
+        *,
+        is_training: bool,
+        is_stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._worker = worker
         self._is_training = is_training
+        self._is_stopping = is_stopping
         self._is_given_up = False
 
     def run(self, step: int, pulled: Pulled) -> _Sent:
-        forward = self._worker.forward(pulled, is_training=self._is_training)
         batch = pulled.batch
+        if batch is None:  # in `sync`: a step of other workers' samples
+            nothing = np.empty(0, np.float32)
+            self._send(step, Batch({}, nothing.reshape(0, 0), nothing), {})
+            return _Sent(pulled.keys, None, nothing)
         if self._is_training and batch.label is None:
             raise ConfigError("training needs labels, got a reader with label=None")
+        forward = self._worker.forward(batch, pulled.tables, is_training=self._is_training)
         samples = Batch({}, batch.dense, batch.label, batch.dense_names)
-        self._worker.link_of(step).send(
-            CutBatch(step, self._is_training, samples, forward.cuts),
-            is_given_up=lambda: self._is_given_up,
-        )
-        self._worker.num_steps += self._is_training
+        self._send(step, samples, forward.cuts)
         return _Sent(pulled.keys, forward, batch.label)
+
+    def _send(self, step: int, samples: Batch, cuts: Mapping[str, Cut]) -> None:
+        batch = CutBatch(step, self._is_training, samples, cuts, is_stopping=self._is_stopping())
+        self._worker.link_of(step).send(batch, is_given_up=lambda: self._is_given_up)
+        self._worker.num_steps += self._is_training
 
     def close(self) -> None:
         """Gives up a wait for a credit."""
@@ -199,7 +219,9 @@ class _ReceiveStage:
         if not self._is_training:
             return Prediction(result.probabilities, sent.labels)
         assert sent.labels is not None, "the send stage refuses a batch without labels"
-        gradients = self._worker.backward(step, sent.forward, result.gradients)
+        gradients = {}
+        if sent.forward is not None:
+            gradients = self._worker.backward(step, sent.forward, result.gradients)
         return Trained(sent.keys, gradients, result.loss, result.probabilities, sent.labels)
 
     def close(self) -> None:

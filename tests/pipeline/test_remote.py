@@ -90,7 +90,7 @@ def test_a_batch_goes_and_its_result_comes_back_bit_for_bit():
     with connected() as (host, [link]):
         sent = batch_of(7)
         link.send(sent)
-        rank, got = host.take("fit")
+        rank, got = host.take()
         assert (rank, got.step, got.is_training) == (0, 7, True)
         np.testing.assert_array_equal(got.samples.dense, sent.samples.dense)
         np.testing.assert_array_equal(got.samples.label, sent.samples.label)
@@ -111,7 +111,7 @@ def test_a_batch_goes_and_its_result_comes_back_bit_for_bit():
 def test_a_batch_without_labels_stays_so():
     with connected() as (host, [link]):
         link.send(batch_of(0, is_training=False, label=False))
-        _, got = host.take("predict")
+        _, got = host.take()
         assert got.samples.label is None
         assert not got.is_training
 
@@ -128,7 +128,7 @@ def test_a_sender_waits_until_its_batch_is_taken():
         thread = threading.Thread(target=send)
         thread.start()
         for step in range(5):
-            _, got = host.take("fit")
+            _, got = host.take()
             assert got.step == step
             # Two wait here, and one more credit was given for each that was taken.
             assert len(sent) <= 2 + step + 1
@@ -166,15 +166,14 @@ def test_the_end_of_a_call_is_that_of_every_sparse_worker():
         links[0].end("fit")
         links[1].send(batch_of(0))
         links[1].end("fit")
-        assert host.take("fit")[0] == 1
-        assert host.take("fit") is None
+        assert host.take()[0] == 1
+        assert host.take() == "fit"
 
 
-def test_a_script_that_ends_early_says_so():
+def test_a_script_that_ends_is_the_end_of_a_call_too():
     with connected() as (host, [link]):
         link.__exit__(None, None, None)
-        with pytest.raises(ConfigError, match="at the end of its script and this worker in fit"):
-            host.take("fit")
+        assert host.take() == "its script"
 
 
 # ------------------------------------------------------------------ who is refused
@@ -246,7 +245,7 @@ def test_a_failure_of_the_dense_worker_reaches_every_sparse_worker_with_its_trac
 def test_results_before_a_failure_still_come():
     with connected() as (host, [link]):
         link.send(batch_of(0))
-        rank, got = host.take("fit")
+        rank, got = host.take()
         host.answer(rank, result_of(got))
         host.fail(failure())
         with pytest.raises(NonFiniteError):
@@ -260,7 +259,7 @@ def test_a_failure_of_a_sparse_worker_reaches_the_dense_and_the_other_sparse_one
         links[0].fail(Failure.of(error, worker="sparse worker 0 (a:1)", stage="sparse", step=9))
         said = r"sparse worker 0 \(a:1\) failed in stage sparse at step 9: t.csv:7: a bad line"
         with pytest.raises(DataError, match=said):
-            host.take("fit")
+            host.take()
         with pytest.raises(DataError, match=said):
             links[1].receive(0)
 
@@ -290,7 +289,7 @@ def test_a_sparse_worker_whose_stream_breaks_is_lost():
         links[0]._channel.close()  # no goodbye
         said = r"sparse worker 0 \(here:0\) is gone: its stream to dense worker 0 \(there:7\) broke"
         with pytest.raises(WorkerLost, match=said):
-            host.take("fit")
+            host.take()
         with pytest.raises(WorkerLost, match=said):
             links[1].receive(0)
 
@@ -306,6 +305,6 @@ def test_a_batch_that_does_not_fit_its_sizes_is_everybodys_error():
     with connected() as (host, [link]):
         link.send(TooShort(0, True, batch_of(0).samples, {}))
         with pytest.raises(StageError, match="reshape"):
-            host.take("fit")
+            host.take()
         with pytest.raises(StageError, match="reshape"):
             link.receive(0)

@@ -37,6 +37,7 @@ class Job:
     batch_size: int = 256
     nan_at: int = -1  # the step whose loss is NaN
     connect_timeout: float = 60.0
+    coordinator: str = ""
 
 
 class Losses:
@@ -128,7 +129,7 @@ def main():
     """Runs the worker that the arguments name."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     job = Job(**json.loads(sys.argv[1]))
-    worker = hp.Worker(sys.argv[2], int(sys.argv[3]), coordinator="127.0.0.1:1")
+    worker = hp.Worker(sys.argv[2], int(sys.argv[3]), coordinator=job.coordinator)
     found = run(job, worker)
     np.savez(Path(job.folder) / f"{worker.stage}-{worker.rank}.npz", **found)
 

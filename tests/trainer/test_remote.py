@@ -71,9 +71,19 @@ def start():
         yield start_one
 
 
+def free_addresses(number):
+    """Returns 127.0.0.1:PORT where nobody listens, so many."""
+    with ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(number)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return tuple(f"127.0.0.1:{probe.getsockname()[1]}" for probe in probes)
+
+
 @pytest.fixture
-def job(tmp_path, free_address):
-    return Job(str(tmp_path), dense=(free_address,))
+def job(tmp_path):
+    coordinator, dense = free_addresses(2)
+    return Job(str(tmp_path), dense=(dense,), coordinator=coordinator)
 
 
 def rows_on(servers, job):

@@ -57,18 +57,42 @@ class Reply(Protocol[Value_co]):
 class DataPlane(Protocol):
     """Rows from and gradients to one server. Called from any thread."""
 
-    def pull(self, route: int, keys: Keys, *, insert: bool) -> Reply[list[NDArray[np.float32]]]:
-        """Asks for the rows `[n, dim]` of keys of each table."""
+    def pull(
+        self,
+        route: int,
+        keys: Keys,
+        *,
+        insert: bool,
+        rank: int | None = None,
+        after_step: int | None = None,
+    ) -> Reply[list[NDArray[np.float32]]]:
+        """Asks for the rows `[n, dim]` of keys of each table.
 
-    def push(self, route: int, gradients: Gradients, *, step: int) -> Reply[None]:
-        """Sends gradients; the reply says that they are applied."""
+        With `after_step`, the server waits until no worker's clock is below it;
+        `rank` is who asks.
+        """
+
+    def push(
+        self,
+        route: int,
+        gradients: Gradients,
+        *,
+        step: int,
+        rank: int | None = None,
+        weight: float | None = None,
+    ) -> Reply[None]:
+        """Sends gradients; the reply says that they are applied.
+
+        With `rank`, they are the step of a worker that has joined; with `weight`
+        too, its part of everybody's step.
+        """
 
     def close(self) -> None:
         """Gives up the connection; replies that are awaited fail."""
 
 
 class ControlPlane(Protocol):
-    """Tables and snapshots of one server. Called from any thread."""
+    """Tables, snapshots and workers of one server. Called from any thread."""
 
     def stats(self) -> Reply[ServerStats]:
         """Asks what the server is and holds."""
@@ -84,3 +108,15 @@ class ControlPlane(Protocol):
 
     def load(self, route: int, table: str, paths: Sequence[Path]) -> Reply[int]:
         """Replaces the rows of a table on this server; the reply is how many it then holds."""
+
+    def join(self, rank: int, *, num_workers: int, name: str) -> Reply[None]:
+        """Makes this process a worker that others wait for, until it is gone."""
+
+    def leave(self) -> None:
+        """Breaks what `join` began, without a goodbye."""
+
+    def set_clock(self, rank: int, first_step: int | None) -> Reply[None]:
+        """Starts a worker's clock after so many steps; None stops it."""
+
+    def goodbye(self, rank: int) -> Reply[None]:
+        """Says that a worker leaves for good."""

@@ -26,12 +26,15 @@ class CutBatch:
         is_training: Whether gradients are wanted.
         samples: Dense columns and labels; without keys.
         cuts: By name.
+        is_stopping: Whether, in `sync`, its sender takes no step more: then
+            nobody takes this one.
     """
 
     step: int
     is_training: bool
     samples: Batch
     cuts: Mapping[str, Cut]
+    is_stopping: bool = False
 
     def write(self, message: stage_pb2.Batch, wire: str) -> None:
         """Writes it into an empty message, the cuts in one of `plan.WIRES`.
@@ -41,6 +44,7 @@ class CutBatch:
         samples = self.samples
         message.step = self.step
         message.training = self.is_training
+        message.is_stopping = self.is_stopping
         message.size = samples.size
         message.dense = samples.dense.tobytes()
         message.dense_names.extend(samples.dense_names)
@@ -65,7 +69,7 @@ class CutBatch:
             dense_names=names,
         )
         cuts = {cut.name: read_cut(cut) for cut in message.cuts}
-        return CutBatch(message.step, message.training, samples, cuts)
+        return CutBatch(message.step, message.training, samples, cuts, message.is_stopping)
 
 
 @dataclass(frozen=True, eq=False)

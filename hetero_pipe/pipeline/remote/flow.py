@@ -108,21 +108,18 @@ class Intake(Generic[Item]):
             self._queues[rank].append(_End(call))
             self._changed.notify_all()
 
-    def take(
-        self, call: str, *, is_given_up: Callable[[], bool] = lambda: False
-    ) -> tuple[int, Item] | None:
+    def take(self, *, is_given_up: Callable[[], bool] = lambda: False) -> tuple[int, Item] | str:
         """Takes the next item of any peer, in turns; blocks while there is none.
 
         Args:
-            call: That is served.
             is_given_up: Asked at each `wake`: whether to wait no longer.
 
         Returns:
-            Rank and item, None once every peer has come to the end of the call.
+            Rank and item; or, once every peer has come to the end of a call, that.
 
         Raises:
             Closed: It was given up.
-            ConfigError: A peer has ended another call.
+            ConfigError: Peers have come to the ends of different calls.
             HeteroPipeError: What `fail` was told.
         """
         number = len(self._queues)
@@ -135,16 +132,12 @@ class Intake(Generic[Item]):
                 turns = [(self._last + 1 + i) % number for i in range(number)]
                 heads = {rank: self._queues[rank][0] for rank in turns if self._queues[rank]}
                 for rank, head in heads.items():
-                    if isinstance(head, _End):
-                        self._check_end(rank, head, call)
-                    else:
+                    if not isinstance(head, _End):
                         self._last = rank
                         self._queues[rank].popleft()
                         return rank, head
                 if len(heads) == number:
-                    for queue in self._queues:
-                        queue.popleft()
-                    return None
+                    return self._end_of_call()
                 self._changed.wait()
 
     def fail(self, error: HeteroPipeError) -> None:
@@ -158,9 +151,14 @@ class Intake(Generic[Item]):
         with self._changed:
             self._changed.notify_all()
 
-    def _check_end(self, rank: int, end: str, call: str) -> None:
-        if end != call:
-            raise ConfigError(
-                f"all workers run the same script, got {self._names[rank]} at the end of {end} and "
-                f"this worker in {call}"
-            )
+    def _end_of_call(self) -> str:
+        calls = [str(queue[0]) for queue in self._queues]
+        for rank, call in enumerate(calls):
+            if call != calls[0]:
+                raise ConfigError(
+                    f"all workers run the same script, got {self._names[0]} at the end of "
+                    f"{calls[0]} and {self._names[rank]} at the end of {call}"
+                )
+        for queue in self._queues:
+            queue.popleft()
+        return calls[0]

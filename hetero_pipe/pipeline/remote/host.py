@@ -152,26 +152,25 @@ class StageHost:
             )
 
     def take(
-        self, call: str, *, is_given_up: Callable[[], bool] = lambda: False
-    ) -> tuple[int, CutBatch] | None:
+        self, *, is_given_up: Callable[[], bool] = lambda: False
+    ) -> tuple[int, CutBatch] | str:
         """Takes the next batch of any sparse worker, in turns; blocks while there is none.
 
         Args:
-            call: That is served: `fit`, `evaluate` or `predict`.
             is_given_up: Asked at each `wake`: whether to wait no longer.
 
         Returns:
-            The sparse worker's rank and its batch, None once all have ended the
-            call.
+            The sparse worker's rank and its batch; or, once all have come to the
+            end of a call, what they called it.
 
         Raises:
             Closed: It was given up.
-            ConfigError: A sparse worker is in another call.
+            ConfigError: Sparse workers have come to the ends of different calls.
             WorkerLost: A sparse worker is gone.
             HeteroPipeError: A sparse worker failed; it is named, with its traceback.
         """
-        taken = self._intake.take(call, is_given_up=is_given_up)
-        if taken is not None:
+        taken = self._intake.take(is_given_up=is_given_up)
+        if not isinstance(taken, str):
             credit = stage_pb2.FromDense(credit=stage_pb2.Credit())
             self._peers[taken[0]].outbox.put(credit)
         return taken

@@ -185,7 +185,7 @@ class StageLink:
             self._changed.notify_all()
 
     def end(self, call: str) -> None:
-        """Says that no more batches come of a call: `fit`, `evaluate` or `predict`."""
+        """Says that no more batches come of a call, such as `fit`; calls may be within calls."""
         self._outbox.put(stage_pb2.FromSparse(end=stage_pb2.End(call=call)))
 
     def fail(self, failure: Failure) -> None:

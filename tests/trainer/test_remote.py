@@ -170,13 +170,74 @@ def test_with_staleness_steps_are_under_way_at_once_and_within_the_bound(train_a
     np.testing.assert_allclose(dense["losses"][:20], alone["losses"], rtol=0.05)
 
 
-def test_two_sparse_workers_feed_one_dense_worker(job, daemon, start):
-    job = replace(job, servers=(daemon().address,), num_readers=2, mode="async")
-    workers = [start(job, "dense"), start(job, "sparse", 0), start(job, "sparse", 1)]
-    dense, first, second = (worker.succeeded() for worker in workers)
-    assert dense["steps"] == 40
-    assert first["steps"] == second["steps"] == 20
-    assert dense["samples"] == first["samples"] + second["samples"]
+@pytest.fixture
+def train_many(job, daemon, start):
+    """Returns a function that trains with several sparse and dense workers."""
+
+    def train(*, num_dense, **changes):
+        addresses = tuple(daemon().address for _ in range(2))
+        changed = replace(
+            job, servers=addresses, dense=free_addresses(num_dense), num_readers=2, **changes
+        )
+        dense = [start(changed, "dense", rank) for rank in range(num_dense)]
+        sparse = [start(changed, "sparse", rank) for rank in range(2)]
+        found = [worker.succeeded() for worker in sparse], [worker.succeeded() for worker in dense]
+        return *found, rows_on(addresses, replace(changed, batch_size=2 * changed.batch_size))
+
+    return train
+
+
+def apart(found, expected):
+    """Returns the norm of the difference relative to that of what is expected."""
+    return np.linalg.norm(found - expected) / np.linalg.norm(expected)
+
+
+# Gradients of DIN's attention are near nothing at first, and Adam makes steps of a size of what
+# rounding leaves of them.
+@pytest.mark.parametrize(
+    ("num_dense", "model", "tolerance"),
+    [(1, "din", 2e-4), (1, "deepfm", 1e-5), (2, "deepfm", 1e-5)],
+)
+def test_in_sync_two_sparse_workers_are_one_process_with_their_batches(
+    num_dense, model, tolerance, train_alone, train_many
+):
+    alone, alone_rows = train_alone(model=model, batch_size=512)
+    sparse, dense, rows = train_many(num_dense=num_dense, model=model, mode="sync")
+    for worker in dense:
+        for name in (name for name in alone if name.startswith("dense/")):
+            np.testing.assert_array_equal(worker[name], dense[0][name])  # replicas stay equal
+            assert apart(worker[name], alone[name]) < tolerance, name
+    for table, found in rows.items():
+        assert apart(found, alone_rows[table]) < tolerance, table
+    for worker in (*sparse, *dense):
+        assert worker["steps"] == alone["steps"] == 20
+        assert worker["samples"] == alone["samples"]
+        for name in ("loss", "auc", "eval_auc", "eval_log_loss"):
+            np.testing.assert_allclose(worker[name], alone[name], rtol=1e-5)
+
+
+def test_in_sync_workers_of_unequal_data_end_together(job, train_many):
+    """The epoch has an odd number of batches, and the last one is short."""
+    sparse, dense, _ = train_many(num_dense=1, mode="sync", steps=10**6, batch_size=8192)
+    train, _ = stage_worker.open_data(replace(job, batch_size=8192))
+    sizes = [batch.size for batch in train.batches(0)]
+    assert len(sizes) % 2 == 1
+    for worker in (*sparse, *dense):
+        assert worker["steps"] == (len(sizes) + 1) // 2
+        assert worker["samples"] == sum(sizes)
+    assert len(dense[0]["losses"]) == len(sizes)
+
+
+@pytest.mark.parametrize(("num_dense", "mode"), [(1, "async"), (2, "bounded")])
+def test_without_sync_sparse_workers_feed_dense_ones_as_they_come(num_dense, mode, job, train_many):
+    sparse, dense, _ = train_many(num_dense=num_dense, mode=mode, staleness=1, steps=30)
+    assert sum(len(worker["losses"]) for worker in dense) == 60
+    for worker in (*sparse, *dense):
+        assert worker["samples"] == 60 * job.batch_size
+        assert worker["loss"] == sparse[0]["loss"]
+        assert 0.6 < worker["loss"] < 0.72
+    for name in (name for name in dense[0] if name.startswith("dense/")):
+        np.testing.assert_array_equal(dense[0][name], dense[-1][name])  # the last average
 
 
 # ------------------------------------------------------------------ when it goes wrong

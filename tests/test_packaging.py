@@ -115,7 +115,11 @@ PACKAGES = (
     "ps_server/py.typed",
     "ps_server/**/*.pyi",
 )
-STUBS = ("ps_pb2.py", "ps_pb2.pyi", "ps_pb2_grpc.py")
+STUBS = {
+    f"{module}_pb2{ending}"
+    for module in ("ps_server/wire/ps", "hetero_pipe/pipeline/wire/stage")
+    for ending in (".py", ".pyi", "_grpc.py")
+}
 
 
 @pytest.mark.slow
@@ -132,6 +136,5 @@ def test_sdist_holds_all_that_a_build_needs_and_no_data(distributions):
 def test_wheel_holds_both_packages_their_stubs_and_the_native_core_alone(distributions):
     _, in_wheel = distributions
     packages = {name for name in in_wheel if ".dist-info/" not in name}
-    stubs = {f"ps_server/wire/{stub}" for stub in STUBS}
     assert len([name for name in packages if name.endswith(".so")]) == 1
-    assert {n for n in packages if not n.endswith(".so")} == files_of_tree(*PACKAGES) | stubs
+    assert {n for n in packages if not n.endswith(".so")} == files_of_tree(*PACKAGES) | STUBS

@@ -16,6 +16,7 @@ from hetero_pipe.data.array import aligned, aligned_empty
 from hetero_pipe.data.batch import Bags, Batch
 from hetero_pipe.data.columns import Columns
 from hetero_pipe.data.criteo import CRITEO_DENSE, CRITEO_SLOTS
+from hetero_pipe.data.cut import Cut
 from hetero_pipe.data.formats import BadLines, CsvSource, ParquetSource
 from hetero_pipe.data.lookup import Lookup, occurrences
 from hetero_pipe.data.reader import Reader, TableReader
@@ -27,6 +28,7 @@ from hetero_pipe.errors import ConfigError
 __all__ = [
     "Bags",
     "Batch",
+    "Cut",
     "Lookup",
     "Optimum",
     "Reader",

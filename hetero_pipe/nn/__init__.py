@@ -7,6 +7,7 @@ dense state. It never reads data and never speaks to a server.
 from hetero_pipe.nn.average import Averager, average_statistics, broadcast_model
 from hetero_pipe.nn.bag import BagRows
 from hetero_pipe.nn.batch import PulledRows, TensorBatch
+from hetero_pipe.nn.cut import SparseForward, SparseStep
 from hetero_pipe.nn.dense import DenseStep, Loss, StepOutput, TableRows
 from hetero_pipe.nn.device import Device, current_device, say_settings
 from hetero_pipe.nn.embedding import Embedding, find_embeddings
@@ -24,6 +25,8 @@ __all__ = [
     "Groups",
     "Loss",
     "PulledRows",
+    "SparseForward",
+    "SparseStep",
     "StepOutput",
     "TableRows",
     "TensorBatch",

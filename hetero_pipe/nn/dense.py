@@ -9,8 +9,9 @@ import paddle
 import paddle.nn.functional as F  # noqa: N812  # as everybody writes it
 from numpy.typing import NDArray
 
-from hetero_pipe.data import Batch, Lookup
+from hetero_pipe.data import Batch, Cut, Lookup
 from hetero_pipe.errors import ConfigError, DataError, NonFiniteError
+from hetero_pipe.nn.bag import BagRows
 from hetero_pipe.nn.batch import PulledRows, TensorBatch
 from hetero_pipe.nn.device import Device
 from hetero_pipe.nn.group import Group
@@ -41,8 +42,8 @@ class StepOutput:
     """What a dense step gives.
 
     Attributes:
-        gradients: By table: float32 `[u, dim]`, of the loss by each row. A
-            table that the loss does not depend on is absent.
+        gradients: By table: float32 `[u, dim]`, of the loss by each row; or by
+            cut, of its shape. One that the loss does not depend on is absent.
         loss: Of the batch, before the step.
         probabilities: float32 `[batch]`, before the step.
     """
@@ -80,8 +81,13 @@ class DenseStep:
         self._device = device
         self.num_steps = 0
 
-    def train(self, step: int, batch: Batch, tables: Mapping[str, TableRows]) -> StepOutput:
+    def train(self, step: int, batch: Batch, tables: Mapping[str, TableRows | Cut]) -> StepOutput:
         """Runs one step of one batch: forward, backward, check, optimizer.
+
+        Args:
+            step: For messages.
+            batch: The samples.
+            tables: The rows of each table; in a dense worker, each cut by name.
 
         Raises:
             ConfigError: The batch has no labels, or the model or the loss returns
@@ -99,7 +105,7 @@ class DenseStep:
     def train_parts(
         self,
         step: int,
-        parts: Sequence[tuple[Batch, Mapping[str, TableRows]]],
+        parts: Sequence[tuple[Batch, Mapping[str, TableRows | Cut]]],
         *,
         group: Group | None = None,
         is_stopping: bool = False,
@@ -167,7 +173,7 @@ class DenseStep:
         return outputs
 
     def _differentiate(
-        self, step: int, batch: Batch, tables: Mapping[str, TableRows]
+        self, step: int, batch: Batch, tables: Mapping[str, TableRows | Cut]
     ) -> StepOutput:
         """Runs forward and backward; the gradients of the parameters stay with them."""
         inputs = self._to_tensors(batch, tables, with_gradient=True)
@@ -175,14 +181,14 @@ class DenseStep:
         loss = self._scalar_loss(logits, inputs["label"])
         loss.backward()
         gradients = {
-            name: self._device.to_array(pulled.rows.grad)
-            for name, pulled in inputs.pulled.items()
-            if pulled.rows.grad is not None
+            name: self._device.to_array(leaf.grad)
+            for name, leaf in _leaves(inputs).items()
+            if leaf.grad is not None
         }
         self._check_finite(step, float(loss), gradients, tables)
         return StepOutput(gradients, float(loss), self._probabilities(logits))
 
-    def predict(self, batch: Batch, tables: Mapping[str, TableRows]) -> NDArray[np.float32]:
+    def predict(self, batch: Batch, tables: Mapping[str, TableRows | Cut]) -> NDArray[np.float32]:
         """Returns the probability of each sample, `[batch]`; changes nothing."""
         self._device.enter()
         self._model.eval()
@@ -191,14 +197,22 @@ class DenseStep:
             return self._probabilities(self._logits(inputs))
 
     def _to_tensors(
-        self, batch: Batch, tables: Mapping[str, TableRows], *, with_gradient: bool
+        self, batch: Batch, tables: Mapping[str, TableRows | Cut], *, with_gradient: bool
     ) -> TensorBatch:
-        pulled = {}
+        pulled: dict[str, PulledRows] = {}
+        cuts: dict[str, paddle.Tensor | BagRows] = {}
         for name, table in tables.items():
-            rows = self._device.to_tensor(table.rows)
-            rows.stop_gradient = not with_gradient
-            pulled[name] = PulledRows(rows, table.lookup)
-        return TensorBatch(batch, pulled, self._device)
+            values = table.values if isinstance(table, Cut) else table.rows
+            leaf = self._device.to_tensor(values)
+            # An Embedding without keys gives rows that no gradient reaches: Paddle fails on them.
+            leaf.stop_gradient = not with_gradient or len(values) == 0
+            if isinstance(table, TableRows):
+                pulled[name] = PulledRows(leaf, table.lookup)
+            elif table.offsets is not None:
+                cuts[name] = BagRows.of(leaf, table.offsets, self._device)
+            else:
+                cuts[name] = leaf
+        return TensorBatch(batch, pulled, self._device, cuts=cuts or None)
 
     def _logits(self, inputs: TensorBatch) -> paddle.Tensor:
         logits = self._model(inputs)
@@ -239,18 +253,17 @@ class DenseStep:
         step: int,
         loss: float,
         gradients: Mapping[str, NDArray[np.float32]],
-        tables: Mapping[str, TableRows],
+        tables: Mapping[str, TableRows | Cut],
     ) -> None:
         """Refuses a step before any of it is applied, dense or sparse."""
         remedy = "nothing of this step was applied; lower the learning rate or check the data"
         for name, gradient in gradients.items():
             if _is_finite(gradient):
                 continue
-            row = int(np.flatnonzero(~np.isfinite(gradient).all(axis=1))[0])
-            slot, sample = tables[name].lookup.first_use(row)
+            *place, _ = (int(i) for i in np.argwhere(~np.isfinite(gradient))[0])
             raise NonFiniteError(
-                f"gradients must be finite, got {gradient[row].tolist()} in table {name!r} "
-                f"for the key of slot {slot!r} in sample {sample} of step {step}; {remedy}"
+                f"gradients must be finite, got {gradient[tuple(place)].tolist()} in table "
+                f"{name!r} for the key of {_name_of(place, tables[name])} of step {step}; {remedy}"
             )
         if not np.isfinite(loss):
             raise NonFiniteError(f"the loss must be finite, got {loss} at step {step}; {remedy}")
@@ -278,6 +291,25 @@ def statistics_of(model: paddle.nn.Layer) -> list[paddle.Tensor]:
     """
     vectors = [p for p in model.parameters() if p.stop_gradient and p.ndim == 1]
     return [*model.buffers(), *vectors]
+
+
+def _leaves(inputs: TensorBatch) -> dict[str, paddle.Tensor]:
+    """Returns what gradients are wanted of, by name: rows that were pulled, or cuts."""
+    cuts = inputs.cuts or {}
+    return {
+        **{name: pulled.rows for name, pulled in inputs.pulled.items()},
+        **{name: cut.rows if isinstance(cut, BagRows) else cut for name, cut in cuts.items()},
+    }
+
+
+def _name_of(place: list[int], table: TableRows | Cut) -> str:
+    """Returns slot and sample of a row's place, all its indices but that within the row."""
+    if isinstance(table, TableRows):
+        slot, sample = table.lookup.first_use(place[0])
+        return f"slot {slot!r} in sample {sample}"
+    if table.offsets is None:
+        return f"pooled slot {place[1]} in sample {place[0]}"
+    return f"sample {int(np.searchsorted(table.offsets, place[0], side='right')) - 1}"
 
 
 def _shape_of(found: Any) -> list[int] | str:

@@ -197,12 +197,13 @@ def join_groups(workers: WorkersPlan, worker: Worker, *, device: Device, seconds
     dense = range(workers.num_readers, workers.num_processes) if workers.dense else readers
     is_dense = worker.stage == "dense"
     rank = worker.rank + (workers.num_readers if is_dense else 0)
-    role = f"worker {rank}" if worker.stage == "whole" else f"{worker.stage} worker {worker.rank}"
+    of_readers = "sparse worker" if workers.dense else "worker"
+    roles = [f"{of_readers} {i}" for i in readers]
+    roles += [f"dense worker {i}" for i in range(len(workers.dense))]
     meeting = Meeting(
         worker.coordinator,
         rank=rank,
-        num_workers=workers.num_processes,
-        role=role,
+        roles=roles,
         seconds=seconds,
     )
     try:
@@ -225,7 +226,9 @@ def join_groups(workers: WorkersPlan, worker: Worker, *, device: Device, seconds
     except BaseException:
         meeting.leave()
         raise
-    logger.info("%s of %d meets the others at %s", role, workers.num_processes, worker.coordinator)
+    logger.info(
+        "%s of %d meets the others at %s", roles[rank], workers.num_processes, worker.coordinator
+    )
     return groups
 
 

@@ -8,6 +8,14 @@ knows what a stage does.
 from hetero_pipe.pipeline.executor import Executor, Finished
 from hetero_pipe.pipeline.handoff import Closed, Handoff
 from hetero_pipe.pipeline.meeting import Channel, Meeting
+from hetero_pipe.pipeline.remote import (
+    CutBatch,
+    CutResult,
+    Failure,
+    StageHost,
+    StageLink,
+    worker_name,
+)
 from hetero_pipe.pipeline.stage import Stage
 from hetero_pipe.pipeline.staleness import StalenessGate
 from hetero_pipe.pipeline.summary import ServerTime, Summary
@@ -18,16 +26,22 @@ __all__ = [
     "CREDIT",
     "Channel",
     "Closed",
+    "CutBatch",
+    "CutResult",
     "Executor",
+    "Failure",
     "Finished",
     "Handoff",
     "Meeting",
     "ServerTime",
     "Stage",
+    "StageHost",
+    "StageLink",
     "StageTime",
     "StalenessGate",
     "Summary",
     "Timeline",
     "merge",
+    "worker_name",
     "write_trace",
 ]

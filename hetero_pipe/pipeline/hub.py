@@ -66,10 +66,9 @@ class Hub:
         self._thread = threading.Thread(target=self._run, name="hub")
         self._thread.start()
 
-    def missing(self) -> str:
-        """Returns which workers have not come, for a message."""
-        ranks = [str(r) for r in range(self._num_workers) if r not in self._peers]
-        return f"worker {', '.join(ranks)}" if ranks else "nobody"
+    def missing(self) -> list[int]:
+        """Returns the ranks of the workers that have not come."""
+        return [rank for rank in range(self._num_workers) if rank not in self._peers]
 
     def close(self) -> None:
         """Ends the hub. Those who are still there see its end as that of the first worker."""

@@ -37,8 +37,7 @@ class Meeting:
     Args:
         coordinator: HOST:PORT where the hub listens.
         rank: Of this worker; 0 holds the hub.
-        num_workers: That meet.
-        role: What errors call this worker: `worker 1`.
+        roles: What errors call each worker, by rank: `worker 1`.
         seconds: To wait until all are there.
 
     Raises:
@@ -46,10 +45,11 @@ class Meeting:
     """
 
     def __init__(
-        self, coordinator: str, *, rank: int, num_workers: int, role: str, seconds: float
+        self, coordinator: str, *, rank: int, roles: Sequence[str], seconds: float
     ) -> None:
         self.rank = rank
-        self.num_workers = num_workers
+        self.num_workers = num_workers = len(roles)
+        self._roles = roles
         self._changed = threading.Condition()
         self._sending = threading.Lock()
         self._answers: dict[tuple[str, int], list[bytes]] = {}
@@ -58,18 +58,19 @@ class Meeting:
         deadline = time.monotonic() + seconds
         self._hub = Hub(coordinator, num_workers=num_workers) if rank == 0 else None
         try:
-            self._stream = _connect(coordinator, seconds)
+            self._stream = _connect(coordinator, seconds, first=roles[0])
         except BaseException:
             self._end_hub()
             raise
         self._thread = threading.Thread(target=self._listen, name="meeting")
         self._thread.start()
         try:
-            self._send({"kind": "hello", "rank": rank, "name": f"{role} ({_process()})"})
+            self._send({"kind": "hello", "rank": rank, "name": f"{roles[rank]} ({_process()})"})
             everyone = self.channel("hello", range(num_workers))
             everyone.gather(num_workers, seconds=max(deadline - time.monotonic(), 0.0))
         except TimeoutError as error:
-            missing = "the others" if self._hub is None else self._hub.missing()
+            ranks = [] if self._hub is None else self._hub.missing()
+            missing = ", ".join(roles[rank] for rank in ranks) or "the others"
             self.leave()
             raise WorkerLost(
                 f"{num_workers} workers must meet at {coordinator} within "
@@ -165,7 +166,7 @@ class Meeting:
                     self._changed.notify_all()
         except OSError:
             with self._changed:
-                reason = "worker 0, where all meet, has ended; its own output tells why"
+                reason = f"{self._roles[0]}, where all meet, has ended; its own output tells why"
                 for rank in range(self.num_workers):
                     self._gone.setdefault(rank, reason)
                 self._changed.notify_all()
@@ -236,7 +237,7 @@ def _process() -> str:
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
-def _connect(coordinator: str, seconds: float) -> socket.socket:
+def _connect(coordinator: str, seconds: float, *, first: str) -> socket.socket:
     """Returns a stream to the hub, which may not be there yet."""
     host, _, port = coordinator.rpartition(":")
     deadline = time.monotonic() + seconds
@@ -250,7 +251,7 @@ def _connect(coordinator: str, seconds: float) -> socket.socket:
         except OSError as error:
             if time.monotonic() > deadline:
                 raise WorkerLost(
-                    f"worker 0 must listen on {coordinator} within {format_seconds(seconds)}, got "
+                    f"{first} must listen on {coordinator} within {format_seconds(seconds)}, got "
                     f"{error}; start it, or name another HOST:PORT of its host (--coordinator)"
                 ) from error
             time.sleep(0.02)

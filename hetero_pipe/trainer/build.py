@@ -18,6 +18,7 @@ from hetero_pipe.nn import (
 )
 from hetero_pipe.pipeline import Executor, Stage, StalenessGate
 from hetero_pipe.plan import Plan, StagePlan, TablePlan, WorkersPlan
+from hetero_pipe.trainer.sparse import SparseWorker
 from hetero_pipe.trainer.stages import (
     PredictStage,
     PullStage,
@@ -93,7 +94,7 @@ def build_training(
     batches: Iterator[Batch | None],
     *,
     client: Client,
-    dense: DenseStep,
+    dense: DenseStep | SparseWorker,
     first_step: int,
     count: Callable[[int, Trained], Any],
     team: Teamwork | None = None,
@@ -109,33 +110,48 @@ def build_training(
     staleness = sys.maxsize if mode == "async" else plan.staleness
     gate = StalenessGate(staleness, first_step=first_step, ring=ring)
     waits = team is not None and mode == "bounded"
-    train = TrainStage(dense)
-    if team is not None:
-        train = TrainStage(
-            dense, group=team.group, averager=team.averager, is_stopping=team.is_stopping
-        )
     stages: list[Stage] = [
         RouteStage(client, _slots(plan)),
         PullStage(client, insert=True, gate=gate, staleness=plan.staleness if waits else None),
-        train,
+        *_training_stages(dense, team),
         PushStage(client, gate, count, is_part=team is not None and mode == "sync"),
     ]
-    capacities = [stage.capacity for stage in plan.stages]
+    capacities = _capacities(plan, stages)
     executor = Executor(batches, stages, capacities=capacities, first_step=first_step, ring=ring)
     return executor, gate
 
 
 def build_prediction(
-    plan: Plan, batches: Iterator[Batch], *, client: Client, dense: DenseStep
+    plan: Plan, batches: Iterator[Batch], *, client: Client, dense: DenseStep | SparseWorker
 ) -> Executor:
     """Returns the executor of steps that predict: no row is created, nothing is pushed."""
     stages: list[Stage] = [
         RouteStage(client, _slots(plan)),
         PullStage(client, insert=False, gate=None),
-        PredictStage(dense),
+        *([PredictStage(dense)] if isinstance(dense, DenseStep) else dense.predicting_stages()),
     ]
-    capacities = [stage.capacity for stage in plan.stages if stage.name != "push"]
-    return Executor(batches, stages, capacities=capacities)
+    return Executor(batches, stages, capacities=_capacities(plan, stages))
+
+
+def _training_stages(dense: DenseStep | SparseWorker, team: Teamwork | None) -> Sequence[Stage]:
+    is_stopping = _never if team is None else team.is_stopping
+    if isinstance(dense, SparseWorker):
+        return dense.training_stages(is_stopping=is_stopping)
+    if team is None:
+        return [TrainStage(dense)]
+    return [TrainStage(dense, group=team.group, averager=team.averager, is_stopping=is_stopping)]
+
+
+def _never() -> bool:
+    return False
+
+
+def _capacities(plan: Plan, stages: Sequence[Stage]) -> list[int]:
+    """Returns how many steps may wait behind the reader and behind each stage."""
+    capacities = {stage.name: stage.capacity for stage in plan.stages}
+    # A sparse worker sends and receives where a whole one has its dense stage.
+    capacities |= {"send": capacities["pull"], "recv": capacities["dense"]}
+    return [capacities["read"], *(capacities[stage.name] for stage in stages)]
 
 
 def _slots(plan: Plan) -> Mapping[str, tuple[str, ...]]:

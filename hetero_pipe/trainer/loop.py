@@ -9,7 +9,7 @@ from typing import Any
 
 from hetero_pipe.client import Client
 from hetero_pipe.data import Batch, Reader
-from hetero_pipe.errors import NonFiniteError
+from hetero_pipe.errors import NonFiniteError, WorkerLost
 from hetero_pipe.nn import Averager, DenseStep, average_statistics
 from hetero_pipe.pipeline import Executor
 from hetero_pipe.plan import Plan
@@ -18,6 +18,7 @@ from hetero_pipe.trainer.callbacks import Callback, StepReport
 from hetero_pipe.trainer.checkpoint import Position
 from hetero_pipe.trainer.epoch import EpochMetrics
 from hetero_pipe.trainer.record import Record
+from hetero_pipe.trainer.sparse import SparseWorker
 from hetero_pipe.trainer.stages import Trained
 from hetero_pipe.trainer.team import Team
 from ps_server.spans import SpanRing
@@ -33,7 +34,7 @@ class TrainLoop:
     Args:
         plan: What runs where.
         client: Holds the tables.
-        dense: The dense part.
+        dense: The dense part, or the way to it.
         step: Steps that the tables have seen.
         model: What `dense` trains.
         team: This worker and the others; it is alone by default.
@@ -49,7 +50,14 @@ class TrainLoop:
     """
 
     def __init__(
-        self, plan: Plan, *, client: Client, dense: DenseStep, step: int, model: Any, team: Team
+        self,
+        plan: Plan,
+        *,
+        client: Client,
+        dense: DenseStep | SparseWorker,
+        step: int,
+        model: Any,
+        team: Team,
     ) -> None:
         self._plan = plan
         self._client = client
@@ -128,6 +136,8 @@ class TrainLoop:
                 record.max_staleness = gate.largest_seen
                 record.num_missed = gate.num_missed
                 record.timeline = executor.timeline(waiting_at_gate={"pull": gate.seconds_waited})
+            if isinstance(self._dense, SparseWorker):
+                self._dense.end("epoch")
             is_whole = batches.is_exhausted
             if self._team.has_joined:  # an ended clock holds nobody up
                 self._client.end()
@@ -146,9 +156,10 @@ class TrainLoop:
             self._client.begin(self.step)
         if self._is_alone:
             return None
-        group = self._team.groups.dense.branch("steps")
-        averager = None
-        if not self._is_sync:
+        group = averager = None
+        if isinstance(self._dense, DenseStep):
+            group = self._team.groups.dense.branch("steps")
+        if group is not None and not self._is_sync:
             every = self._plan.workers.average_every
             averager = stack.enter_context(Averager(group, self._model, every=every))
         # Nobody pulls before every clock has begun, or it would not be waited for.
@@ -161,7 +172,7 @@ class TrainLoop:
         """Makes the replicas equal and returns whether all workers have come to the end."""
         if team.averager is not None:
             team.averager.finish()
-        else:
+        elif team.group is not None:
             average_statistics(self._team.groups.dense, self._model)
         return self._team.end_epoch(is_whole=is_whole, stopped_by=stopped_by)
 
@@ -196,9 +207,13 @@ class TrainLoop:
                 return stopped_by
             except BaseException as error:
                 if stopped_by is not None:
+                    if isinstance(error, WorkerLost):  # a Ctrl-C comes to all workers of a terminal
+                        raise stopped_by from error
                     if isinstance(error, KeyboardInterrupt):  # the second one: at once
                         self.is_torn = True
                         self._client.close()
+                        if isinstance(self._dense, SparseWorker):
+                            self._dense.fail(error, step=self.step)
                     raise
                 stopped_by = error
                 if isinstance(error, KeyboardInterrupt):

@@ -91,7 +91,7 @@ class Team:
 
     def fail(self, error: BaseException) -> None:
         """Tells the others that this worker cannot go on, and why, if not all of them raise it."""
-        if error is not self.agreed and not self.has_failed and self.size > 1:
+        if error is not self.agreed and not self.has_failed and self.groups.world.size > 1:
             self.has_failed = True
             self.groups.fail(f"{type(error).__name__}: {error}")
 

@@ -1,8 +1,9 @@
 """Trainer: fit, evaluate, predict, save and load."""
 
 import logging
-import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -28,7 +29,6 @@ from hetero_pipe.nn import (
     random_state,
     say_settings,
 )
-from hetero_pipe.pipeline import ServerTime, Summary
 from hetero_pipe.plan import Plan, Worker
 from hetero_pipe.trainer.build import build_prediction, check_plan, default_plan
 from hetero_pipe.trainer.callbacks import Callback, Progress
@@ -38,11 +38,14 @@ from hetero_pipe.trainer.checkpoint import (
     read_checkpoint,
     writing_checkpoint,
 )
+from hetero_pipe.trainer.dense_worker import DenseWorker
 from hetero_pipe.trainer.epoch import EpochMetrics
+from hetero_pipe.trainer.job import describe_job
 from hetero_pipe.trainer.loop import TrainLoop
 from hetero_pipe.trainer.record import Record
-from hetero_pipe.trainer.result import Evaluation, FitResult
+from hetero_pipe.trainer.result import Evaluation, FitResult, summarize
 from hetero_pipe.trainer.run import RunSettings, check_resume, settings_of
+from hetero_pipe.trainer.sparse import SparseWorker
 from hetero_pipe.trainer.stages import Prediction
 from hetero_pipe.trainer.team import Team
 from hetero_pipe.trainer.tracing import FitTrace
@@ -91,7 +94,7 @@ class Trainer:
 
     Raises:
         ConfigError: An argument is wrong, or the model has no Embedding.
-        PlanError: The plan is of another model.
+        PlanError: The plan is of another model, or has no such worker.
         ServerUnavailable: A server did not answer in time.
         SpecMismatch: A server has a table of that name with another spec.
         RouteMismatch: The servers serve as part of another set.
@@ -119,35 +122,78 @@ class Trainer:
             )
         self.plan = plan or default_plan(model, servers=servers, staleness=staleness)
         check_plan(self.plan, self._embeddings)
+        self._worker = worker or Worker()
+        self._worker.check(self.plan.workers)
         self._model = model
         self._optimizer = optimizer
         device = Device(self.plan.stage("dense").device)
         self._dense = DenseStep(model, loss=loss, optimizer=optimizer, device=device)
         say_settings()
-        me = worker or Worker()
-        me.check(self.plan.workers)
         has_joined = worker is not None and self.plan.servers is not None
-        self._client = Client(self.plan.servers, connect_timeout=connect_timeout)
-        groups: Groups | None = None
-        try:
-            groups = join_groups(self.plan.workers, me, device=device, seconds=connect_timeout)
-            self._team = Team(groups, has_joined=has_joined)
-            step = self._attach(fresh=fresh)
-        except BaseException:
-            self._client.close()
-            if groups is not None:
-                groups.close()
-            raise
+        self._server: DenseWorker | None = None
+        self._feeder: SparseWorker | None = None
+        with ExitStack() as undo:
+            self._client = undo.enter_context(
+                Client(self.plan.servers, connect_timeout=connect_timeout)
+            )
+            groups = join_groups(
+                self.plan.workers, self._worker, device=device, seconds=connect_timeout
+            )
+            undo.callback(groups.close)
+            # A dense worker serves the readers, whose team it is not in.
+            self._team = (
+                Team(Groups.solo())
+                if self._worker.stage == "dense"
+                else Team(groups, has_joined=has_joined)
+            )
+            step = self._meet(groups, fresh=fresh, connect_timeout=connect_timeout)
+            undo.pop_all()
         self._loop = TrainLoop(
             self.plan,
             client=self._client,
-            dense=self._dense,
+            dense=self._feeder or self._dense,
             step=step,
             model=model,
             team=self._team,
         )
         self._is_resuming = False
         self._run: RunSettings | None = None  # of the last `fit`, or as loaded
+
+    def _meet(self, groups: Groups, *, fresh: bool, connect_timeout: float) -> int:
+        """Meets the other workers and returns the steps that the tables have seen."""
+        stage = self._worker.stage
+        is_dense = stage == "dense"
+        step = 0 if is_dense else self._attach(fresh=fresh)
+        if self.plan.workers.dense:
+            groups.world.barrier()  # the tables are there
+        if is_dense:
+            step = self._client.attach(self._specs())
+        if stage != "sparse":
+            broadcast_model(groups.dense, self._model)
+        if stage == "whole":
+            return step
+        job = describe_job(self.plan, self._model, self._embeddings)
+        if is_dense:
+            server = DenseWorker(
+                self.plan,
+                self._worker,
+                dense=self._dense,
+                model=self._model,
+                groups=groups,
+                job=job,
+                connect_timeout=connect_timeout,
+            )
+            self._server = server.__enter__()
+        else:
+            feeder = SparseWorker(
+                self.plan.workers,
+                self._worker,
+                embeddings=self._embeddings,
+                job=job,
+                connect_timeout=connect_timeout,
+            )
+            self._feeder = feeder.__enter__()
+        return step
 
     def _attach(self, *, fresh: bool) -> int:
         """Meets the others on the servers and returns the steps that the tables have seen."""
@@ -159,8 +205,26 @@ class Trainer:
         self._team.gather(None)
         if not is_first:
             step = self._client.attach(self._specs())
-        broadcast_model(self._team.groups.dense, self._model)
         return int(max(self._team.gather(step)))
+
+    @contextmanager
+    def _calling(self, call: str) -> Iterator[dict[str, Any]]:
+        """Tells the others that a call has ended, or why it failed.
+
+        Yields:
+            To be filled with what dense workers return of the call.
+        """
+        told: dict[str, Any] = {}
+        with self._team.telling():
+            try:
+                yield told
+                if self._feeder is not None:
+                    self._feeder.end(call)
+                    self._team.groups.world.gather(told)
+            except BaseException as error:
+                if self._feeder is not None:
+                    self._feeder.fail(error, step=self._loop.step)
+                raise
 
     def fit(
         self,
@@ -215,13 +279,15 @@ class Trainer:
             StageError: A stage failed otherwise.
             WorkerLost: Another worker is gone.
         """
+        if self._server is not None:
+            return self._server.fit()
         self._check_idle("fit")
         _check_counts(epochs, max_steps)
         self._check_reader(reader)
         if eval_reader is not None:
             self._check_reader(eval_reader)
-        with self._team.telling():
-            return self._fit(
+        with self._calling("fit") as told:
+            result = self._fit(
                 reader,
                 epochs=epochs,
                 eval_reader=eval_reader,
@@ -230,6 +296,8 @@ class Trainer:
                 callbacks=callbacks,
                 trace=trace,
             )
+            told.update(result.to_dict())
+        return result
 
     def _fit(
         self,
@@ -304,22 +372,14 @@ class Trainer:
             max_staleness=whole.max_staleness,
             mean_staleness=total.num_missed / max(total.num_steps, 1),
             timeline=total.timeline,
-            summary=self._summary(total, tracing.servers),
+            summary=summarize(
+                self.plan,
+                total.timeline,
+                num_samples=total.num_samples,
+                seconds=total.seconds,
+                servers=tracing.servers,
+            ),
             evaluations=tuple(evaluations),
-        )
-
-    def _summary(self, total: Record, servers: tuple[ServerTime, ...]) -> Summary:
-        mode = self.plan.workers.mode
-        return Summary(
-            timeline=total.timeline,
-            num_samples=total.num_samples,
-            seconds=total.seconds,
-            staleness=None if mode == "async" else self.plan.staleness,
-            mode=mode,
-            num_workers=self.plan.workers.num_dense,
-            num_servers=len(self.plan.servers or ()),
-            num_cores=len(os.sched_getaffinity(0)),
-            servers=servers,
         )
 
     def _can_all_save(self, error: BaseException) -> bool:
@@ -348,9 +408,16 @@ class Trainer:
             DataError: The reader's files are wrong.
             ServerError: A server failed.
         """
+        if self._server is not None:
+            return self._server.evaluate()
         self._check_idle("evaluate")
-        with self._team.telling():
-            predictions = self._team.predictions(self._predictions(reader))
+        with self._calling("evaluate") as told:
+            evaluation = self._evaluate(reader)
+            told.update(asdict(evaluation))
+        return evaluation
+
+    def _evaluate(self, reader: Reader) -> Evaluation:
+        predictions = self._team.predictions(self._predictions(reader))
         all_labels = [p.labels for p in predictions if p.labels is not None]
         if not all_labels:
             raise ConfigError("evaluation needs samples with labels, got none from the reader")
@@ -371,8 +438,10 @@ class Trainer:
             DataError: The reader's files are wrong.
             ServerError: A server failed.
         """
+        if self._server is not None:
+            return self._server.predict()
         self._check_idle("predict")
-        with self._team.telling():
+        with self._calling("predict"):
             predictions = self._team.predictions(self._predictions(reader))
         parts = [p.probabilities for p in predictions]
         return np.concatenate(parts) if parts else np.empty(0, np.float32)
@@ -380,9 +449,8 @@ class Trainer:
     def _predictions(self, reader: Reader) -> Iterator[Prediction]:
         self._check_reader(reader)
         batches = self._team.share(reader.in_order()).batches(0)
-        with build_prediction(
-            self.plan, batches, client=self._client, dense=self._dense
-        ) as executor:
+        dense = self._feeder or self._dense
+        with build_prediction(self.plan, batches, client=self._client, dense=dense) as executor:
             for _, prediction in executor.results():
                 yield prediction
 
@@ -397,6 +465,7 @@ class Trainer:
             CheckpointError: Something that is no checkpoint is at the path, or
                 it cannot be written to.
         """
+        self._check_whole("save")
 
         def check() -> None:
             with writing_checkpoint(Path(path)):
@@ -419,6 +488,7 @@ class Trainer:
             ServerError: A server failed.
         """
         self._check_idle("save")
+        self._check_whole("save")
         if self._loop.is_torn:
             raise CheckpointError(
                 f"a checkpoint is of whole steps, got step {self._loop.step} applied in part when "
@@ -473,6 +543,7 @@ class Trainer:
             ServerError: A server failed.
         """
         self._check_idle("load")
+        self._check_whole("load")
         with self._team.telling():
             checkpoint = self._read(Path(path))
             self._loop.is_torn = True  # until every table is there: a server may fail between two
@@ -552,6 +623,9 @@ class Trainer:
                 self._team.has_joined = False
                 self._client.goodbye()
         finally:
+            for peers in (self._feeder, self._server):
+                if peers is not None:
+                    peers.__exit__(None, None, None)
             self._client.close()
             self._team.close()
 
@@ -565,6 +639,9 @@ class Trainer:
         traceback: TracebackType | None,
     ) -> None:
         if error is not None:
+            peers = self._feeder or self._server
+            if peers is not None:
+                peers.fail(error, step=self._loop.step)
             self._team.fail(error)
         self.close()
 
@@ -573,6 +650,13 @@ class Trainer:
             raise ConfigError(
                 f"{method} is called when no step is under way, got it from on_step; call it from "
                 "on_epoch or after fit, which takes max_steps= and save_to="
+            )
+
+    def _check_whole(self, method: str) -> None:
+        if self._worker.stage != "whole":
+            raise ConfigError(
+                f"{method} needs tables, dense part and reader in one worker, got a "
+                f"{self._worker.stage} worker; train with whole workers where you need it"
             )
 
     def _specs(self) -> list[TableSpec]:

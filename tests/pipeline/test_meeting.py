@@ -22,8 +22,8 @@ LATER = 20.0
 
 
 def seat(address, rank, num, **options):
-    options = {"role": f"worker {rank}", "seconds": LATER, **options}
-    return Meeting(address, rank=rank, num_workers=num, **options)
+    roles = [f"worker {each}" for each in range(num)]
+    return Meeting(address, rank=rank, roles=roles, **{"seconds": LATER, **options})
 
 
 @contextmanager
@@ -110,7 +110,7 @@ def test_branches_are_channels_of_their_own(free_address):
 KILLED = """
 import sys
 from hetero_pipe.pipeline import Meeting
-seat = Meeting(sys.argv[1], rank=int(sys.argv[2]), num_workers=2, role="worker 1", seconds=20)
+seat = Meeting(sys.argv[1], rank=int(sys.argv[2]), roles=["worker 0", "worker 1"], seconds=20)
 seat.channel("all", range(2)).gather(None)
 print("ready", flush=True)
 seat.channel("never", range(2)).gather(None)
@@ -138,7 +138,7 @@ def test_a_worker_that_is_killed_is_named_to_those_that_wait(free_address):
 
 
 def test_those_that_do_not_come_are_named(free_address):
-    with pytest.raises(WorkerLost, match=r"3 workers must meet .*worker 1, 2; start them"):
+    with pytest.raises(WorkerLost, match=r"3 workers must meet .*worker 1, worker 2; start them"):
         seat(free_address, 0, 3, seconds=0.2)
 
 

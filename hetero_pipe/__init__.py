@@ -45,6 +45,7 @@ _MODULE_OF = {
     "WorkerLost": "hetero_pipe.errors",
     "WorkersPlan": "hetero_pipe.plan",
     "default_plan": "hetero_pipe.trainer",
+    "launch": "hetero_pipe",
     "read_criteo": "hetero_pipe.data",
     "read_csv": "hetero_pipe.data",
     "read_parquet": "hetero_pipe.data",
@@ -59,6 +60,8 @@ def __getattr__(name: str) -> Any:  # any public object
         return import_module("ps_server.version").VERSION
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'hetero_pipe' has no attribute {name!r}")
+    if name == "launch":  # a package, not a name in one
+        return import_module("hetero_pipe.launch")
     try:
         return getattr(import_module(_MODULE_OF[name]), name)
     except ModuleNotFoundError as error:

@@ -101,6 +101,12 @@ class WorkersPlan:
             raise PlanError(f"wire is one of {', '.join(WIRES)}, got wire={self.wire!r}")
         if not _is_count(self.num_readers, least=1) or not _is_count(self.average_every, least=1):
             raise PlanError(f"num_readers and average_every are at least 1, got {self}")
+        if self.mode == "sync" and len(self.dense) > self.num_readers:
+            raise PlanError(
+                "in mode sync every dense worker gets a batch of every step, got "
+                f"{len(self.dense)} dense workers and {self.num_readers} that read; start more of "
+                "those, or use mode bounded"
+            )
         if len(set(self.dense)) != len(self.dense):
             raise PlanError(f"dense names each worker once, got {', '.join(self.dense)}")
 

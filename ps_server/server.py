@@ -6,6 +6,7 @@ import logging
 import shutil
 import socket
 import tempfile
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,7 +17,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from ps_server.service import LOAD_PREFIX, Service
-from ps_server.store import Store
+from ps_server.store import MAX_WORKERS, Store
 from ps_server.wire import MAX_MESSAGE_BYTES, ps_pb2, ps_pb2_grpc
 
 __all__ = ["Server"]
@@ -25,9 +26,11 @@ logger = logging.getLogger(__name__)
 
 SERVICE = ps_pb2.DESCRIPTOR.services_by_name["ParameterServer"].full_name
 
-# A request holds a thread while it runs. One pull and one push a worker are in flight, saves and
-# loads beside them; a grpcio server is one core's worth however many threads it has.
-NUM_THREADS = 16
+# A request holds a thread while it runs, also while it waits for another worker. Of each worker
+# that has joined, its stream, one pull and one push may wait; as many threads as they can hold at
+# most stand beside those for all else, so that the push that ends a wait always finds one. Threads
+# are started when they are needed: a grpcio server is one core's worth however many it has.
+NUM_THREADS = 16 + 3 * MAX_WORKERS
 
 GRACE_SECONDS = 3.0
 
@@ -42,15 +45,27 @@ class Server:
         listen: HOST:PORT to listen on; port 0 picks a free one.
         data_dir: The server's own folder, created and locked; None takes a
             temporary one.
+        num_workers: How many workers will join; None leaves it to them.
+        on_over: Called, of any thread, when they have left, with whether all
+            said goodbye.
 
     Raises:
         OSError: The address cannot be listened on, or another server has the
             folder.
     """
 
-    def __init__(self, listen: str = "127.0.0.1:7000", *, data_dir: Path | None = None) -> None:
+    def __init__(
+        self,
+        listen: str = "127.0.0.1:7000",
+        *,
+        data_dir: Path | None = None,
+        num_workers: int | None = None,
+        on_over: Callable[[bool], None] | None = None,
+    ) -> None:
         self._listen = listen
         self._data_dir = data_dir
+        self._num_workers = num_workers
+        self._on_over = on_over
         self._resources = ExitStack()
         self.address = ""
 
@@ -69,8 +84,9 @@ class Server:
             else:
                 folder = self._data_dir
                 undo.enter_context(_FolderLock(folder))
-            service = Service(Store(), data_dir=folder)
-            self._start(service, threads, undo)
+            store = Store(num_workers=self._num_workers, on_over=self._on_over)
+            self._start(Service(store, data_dir=folder), threads, undo)
+            undo.callback(store.workers.close)  # before the wait for requests: theirs end with it
             self._resources = undo.pop_all()
         return self
 
@@ -81,6 +97,12 @@ class Server:
                 ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
                 ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
                 ("grpc.so_reuseport", 0),  # two servers on one port are a mistake
+                # A worker's host that vanished without closing its connection is noticed.
+                ("grpc.keepalive_time_ms", 20_000),
+                ("grpc.keepalive_timeout_ms", 20_000),
+                # Workers ask likewise, over streams that are silent for hours. By default a server
+                # takes that for abuse and closes the connection, which would lose the worker.
+                ("grpc.http2.max_ping_strikes", 0),
             ],
         )
         ps_pb2_grpc.add_ParameterServerServicer_to_server(service, server)

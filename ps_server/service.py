@@ -3,6 +3,7 @@
 import functools
 import logging
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
@@ -14,9 +15,11 @@ from ps_server.store import (
     RouteMismatch,
     SnapshotError,
     SpecMismatch,
+    Stopping,
     Store,
     TableNotFound,
     TableStats,
+    WorkerLost,
     buckets_of_snapshot,
 )
 from ps_server.version import VERSION
@@ -27,6 +30,7 @@ from ps_server.wire import (
     ps_pb2_grpc,
     route_from_message,
     route_to_message,
+    spans_to_message,
     spec_from_message,
     spec_to_message,
 )
@@ -50,10 +54,13 @@ STATUS_OF: dict[type[Exception], grpc.StatusCode] = {
     SnapshotError: grpc.StatusCode.DATA_LOSS,
     ValueError: grpc.StatusCode.INVALID_ARGUMENT,
     MemoryError: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    WorkerLost: grpc.StatusCode.ABORTED,
+    Stopping: grpc.StatusCode.UNAVAILABLE,
 }
 """What a worker is told of an exception; any other is INTERNAL and logged here."""
 
 Request = TypeVar("Request")
+Stepped = TypeVar("Stepped", ps_pb2.PullRequest, ps_pb2.PushRequest)
 Reply = TypeVar("Reply")
 
 
@@ -81,6 +88,22 @@ def _unary(
         except Exception as error:  # the boundary: each becomes a status
             _abort(context, error)
             raise
+
+    return call
+
+
+def _recorded(
+    method: Callable[["Service", Stepped], Reply],
+) -> Callable[["Service", Stepped], Reply]:
+    """Records when a method served which step; a request counts steps from 1."""
+
+    @functools.wraps(method)
+    def call(self: "Service", request: Stepped) -> Reply:
+        start = time.perf_counter()
+        reply = method(self, request)
+        whose = f" of worker {request.rank}" if request.HasField("rank") else ""
+        self._store.recorder.record(method.__name__ + whose, max(request.step - 1, -1), start)
+        return reply
 
     return call
 
@@ -121,15 +144,24 @@ class Service(ps_pb2_grpc.ParameterServerServicer):
         return ps_pb2.DropTableReply()
 
     @_unary
+    @_recorded
     def Pull(self, request: ps_pb2.PullRequest) -> ps_pb2.PullReply:  # noqa: N802
         """Reads rows."""
         keys = {part.table: array_from_bytes(part.keys, np.uint64) for part in request.tables}
         _check_unique(len(keys), len(request.tables))
         ids = {part.table: part.id for part in request.tables if part.id}
-        rows = self._store.pull(request.route, keys, insert=request.insert, ids=ids)
+        rows = self._store.pull(
+            request.route,
+            keys,
+            insert=request.insert,
+            ids=ids,
+            rank=request.rank if request.HasField("rank") else None,
+            after_step=request.after_step if request.HasField("after_step") else None,
+        )
         return ps_pb2.PullReply(rows=[bytes_from_array(part) for part in rows])
 
     @_unary
+    @_recorded
     def Push(self, request: ps_pb2.PushRequest) -> ps_pb2.PushReply:  # noqa: N802
         """Applies gradients."""
         gradients = {}
@@ -140,8 +172,45 @@ class Service(ps_pb2_grpc.ParameterServerServicer):
             )
         _check_unique(len(gradients), len(request.tables))
         ids = {part.table: part.id for part in request.tables if part.id}
-        self._store.push(request.route, gradients, step=request.step, ids=ids)
+        self._store.push(
+            request.route,
+            gradients,
+            step=request.step,
+            ids=ids,
+            rank=request.rank if request.HasField("rank") else None,
+            weight=request.weight if request.HasField("weight") else None,
+        )
         return ps_pb2.PushReply()
+
+    def Join(  # noqa: N802
+        self, request: ps_pb2.JoinRequest, context: grpc.ServicerContext
+    ) -> Iterator[ps_pb2.JoinReply]:
+        """Makes a worker a member for as long as the stream is open."""
+        workers = self._store.workers
+        try:
+            member = workers.join(request.rank, num_workers=request.num_workers, name=request.name)
+            # A kill -9 closes the connection too: within milliseconds this is called.
+            if not context.add_callback(lambda: workers.lose(member)):
+                workers.lose(member)
+            yield ps_pb2.JoinReply()
+            workers.wait_for_end(member)
+        except Exception as error:  # the boundary: each becomes a status
+            _abort(context, error)
+
+    @_unary
+    def SetClock(self, request: ps_pb2.SetClockRequest) -> ps_pb2.SetClockReply:  # noqa: N802
+        """Starts or stops the clock of a worker."""
+        if request.HasField("first_step"):
+            self._store.workers.begin(request.rank, request.first_step)
+        else:
+            self._store.workers.end(request.rank)
+        return ps_pb2.SetClockReply()
+
+    @_unary
+    def Goodbye(self, request: ps_pb2.GoodbyeRequest) -> ps_pb2.GoodbyeReply:  # noqa: N802
+        """Ends a membership."""
+        self._store.workers.goodbye(request.rank)
+        return ps_pb2.GoodbyeReply()
 
     def Save(  # noqa: N802
         self, request: ps_pb2.SaveRequest, context: grpc.ServicerContext
@@ -182,6 +251,19 @@ class Service(ps_pb2_grpc.ParameterServerServicer):
             ids = {first.table: first.id} if first.id else {}
             num_rows = self._store.load(first.route, first.table, paths, ids=ids)
         return ps_pb2.LoadReply(num_rows=num_rows)
+
+    @_unary
+    def Trace(self, request: ps_pb2.TraceRequest) -> ps_pb2.TraceReply:  # noqa: N802
+        """Tells the time; begins and ends the recording of spans."""
+        reply = ps_pb2.TraceReply()
+        if request.action == ps_pb2.TraceRequest.START:
+            self._store.recorder.start()
+        elif request.action == ps_pb2.TraceRequest.STOP:
+            spans = self._store.recorder.stop()
+            if spans is not None:
+                reply = spans_to_message(spans)
+        reply.clock = time.perf_counter()
+        return reply
 
 
 def _snapshot_name(name: str) -> str:

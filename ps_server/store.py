@@ -6,9 +6,10 @@ own process. Both reach the same code, so both give the same bits.
 
 import dataclasses
 import logging
+import math
 import secrets
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
@@ -25,23 +26,32 @@ from ps_server.checkpoint import (
     snapshots,
 )
 from ps_server.route import Route
+from ps_server.spans import Recorder
 from ps_server.spec import TableSpec
 from ps_server.table import Table
+from ps_server.workers import MAX_WORKERS, WAIT_SECONDS, Stopping, WorkerLost, Workers
 
 __all__ = [
+    "MAX_WORKERS",
+    "WAIT_SECONDS",
     "RouteMismatch",
     "SnapshotError",
     "SpecMismatch",
+    "Stopping",
     "Store",
     "StoreError",
     "TableNotFound",
     "TableStats",
+    "WorkerLost",
     "buckets_of_snapshot",
 ]
 
 logger = logging.getLogger(__name__)
 
 NO_IDS: Mapping[str, int] = {}
+
+Gradients = Mapping[str, tuple[NDArray[np.uint64], NDArray[np.float32]]]
+"""Keys `[n]` and gradients, `[n, dim]` or flat, by table."""
 
 
 class StoreError(Exception):
@@ -85,10 +95,28 @@ class Store:
 
     A store takes the route of its first table and keeps it until its last
     table is dropped; requests under another route are refused.
+
+    Args:
+        num_workers: How many workers will join; None leaves it to them.
+        on_over: Called when they have left, with whether all said goodbye.
+
+    Attributes:
+        id: Drawn at random.
+        recorder: Of what its callers' threads do when.
+        workers: Those that joined. They wait for one another in `pull` and `push`.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        *,
+        num_workers: int | None = None,
+        on_over: Callable[[bool], None] | None = None,
+    ) -> None:
         self.id = uuid4().hex
+        self.recorder = Recorder()
+        self.workers: Workers[_Part] = Workers(
+            num_workers=num_workers, on_over=on_over, recorder=self.recorder
+        )
         self._lock = threading.Lock()  # guards _tables and _route, never held during table work
         self._loading = threading.Lock()  # two loads of one table would mix their rows
         self._tables: dict[str, Table] = {}
@@ -148,6 +176,8 @@ class Store:
         *,
         insert: bool,
         ids: Mapping[str, int] = NO_IDS,
+        rank: int | None = None,
+        after_step: int | None = None,
     ) -> list[NDArray[np.float32]]:
         """Returns the rows of keys `[n]`, `[n, dim]` for each table.
 
@@ -157,11 +187,21 @@ class Store:
             insert: Whether a missing row is created. Its weights are returned
                 either way.
             ids: Of the tables that are meant; one that is not named may be any.
+            rank: Of the worker that pulls, if it waits.
+            after_step: Wait until every worker whose clock runs has pushed this
+                step; None does not wait.
 
         Raises:
             TableNotFound: There is no such table, or it is another by id.
             RouteMismatch: The route is another.
+            ValueError: A pull that waits names no rank, or one that has not joined.
+            WorkerLost: A worker that is waited for is gone.
+            Stopping: The server stops.
         """
+        if after_step is not None:
+            if rank is None:
+                raise ValueError(f"a pull that waits names its rank, got after_step={after_step}")
+            self.workers.wait_to_pull(rank, after_step)
         tables, _ = self._find(route, keys, ids)
         return [
             table.pull(wanted, insert=insert)
@@ -171,25 +211,57 @@ class Store:
     def push(
         self,
         route: int,
-        gradients: Mapping[str, tuple[NDArray[np.uint64], NDArray[np.float32]]],
+        gradients: Gradients,
         *,
         step: int,
         ids: Mapping[str, int] = NO_IDS,
+        rank: int | None = None,
+        weight: float | None = None,
     ) -> None:
         """Applies gradients `[n, dim]` to the rows of keys `[n]` of each table.
+
+        With a weight, they are the worker's part of a step. The call returns
+        when the parts of all ranks are here and applied as one update, by their
+        mean: a part of weight w counts w / total, one of weight 0 not at all.
 
         Args:
             route: Fingerprint of the caller's route.
             gradients: Keys and gradients by table, the latter as rows or flat,
                 `[n * dim]`.
-            step: From 1: which update of the tables this is.
+            step: From 1: which update of the tables this is. A worker's own
+                steps follow one another.
             ids: As in `pull`.
+            rank: Of the worker that pushes, if it has joined: moves its clock.
+            weight: Samples of the part; None applies the gradients as they are.
 
         Raises:
             TableNotFound: There is no such table, or it is another by id.
             RouteMismatch: The route is another.
-            ValueError: Shapes do not agree, or the step is out of range.
+            ValueError: Shapes do not agree, the step is out of range or not the
+                worker's next, or a weight is negative or comes without a rank.
+            WorkerLost: A worker is gone; nothing of the step is applied.
+            Stopping: The server stops; nothing of the step is applied.
         """
+        self._check_push(route, gradients, step, ids)
+        if weight is None:
+            if rank is None:
+                self._apply(route, gradients, step, ids)
+            else:
+                self.workers.push(rank, step, lambda: self._apply(route, gradients, step, ids))
+            return
+        if rank is None or not (math.isfinite(weight) and weight >= 0):
+            raise ValueError(
+                f"a part of a step has a rank and a weight of at least 0, got rank={rank}, "
+                f"weight={weight}"
+            )
+        part = _Part(gradients, ids)
+        self.workers.push_part(
+            rank, step, weight, part, lambda parts: self._apply_parts(route, parts, step)
+        )
+
+    def _check_push(
+        self, route: int, gradients: Gradients, step: int, ids: Mapping[str, int]
+    ) -> None:
         tables, _ = self._find(route, gradients, ids)
         if not 1 <= step <= MAX_STEP:
             raise ValueError(f"a push needs a step from 1 to {MAX_STEP}, got step={step}")
@@ -200,8 +272,24 @@ class Store:
                     f"gradients of table {table.spec.name!r} must have shape {list(rows)}, one "
                     f"row a key, got {list(gradient.shape)}"
                 )
+
+    def _apply(self, route: int, gradients: Gradients, step: int, ids: Mapping[str, int]) -> None:
+        """Applies what `_check_push` has found good."""
+        tables, _ = self._find(route, gradients, ids)
         for table, (keys, gradient) in zip(tables, gradients.values(), strict=True):
             table.push(keys, gradient.reshape(len(keys), table.spec.dim), step=step)
+
+    def _apply_parts(self, route: int, parts: Sequence[tuple[float, "_Part"]], step: int) -> None:
+        """Applies the mean of the parts of a step, by weight, as one push.
+
+        The table sums the gradients of equal keys in their order, which is that
+        of the ranks, whoever came first. So the result is the same in every run.
+        """
+        total = sum(weight for weight, _ in parts)
+        for _, part in parts:  # a table may have been dropped while the parts waited
+            self._find(route, part.gradients, part.ids)
+        scaled = [_scaled(part.gradients, weight / total) for weight, part in parts if weight > 0]
+        self._apply(route, _joined(scaled), step, NO_IDS)
 
     def save(
         self, route: int, name: str, *, ids: Mapping[str, int] = NO_IDS
@@ -273,6 +361,33 @@ class Store:
                     "and re-created them"
                 )
             return tables, self._route
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """What one worker pushes of a step, and the tables that it means."""
+
+    gradients: Gradients
+    ids: Mapping[str, int]
+
+
+def _scaled(gradients: Gradients, share: float) -> Gradients:
+    if share == 1:  # of the only worker that still has data: nothing to copy
+        return gradients
+    return {
+        name: (keys, gradient.reshape(-1) * np.float32(share))
+        for name, (keys, gradient) in gradients.items()
+    }
+
+
+def _joined(parts: Sequence[Gradients]) -> Gradients:
+    """Returns all keys and gradients, flat, of each table, part after part."""
+    names = dict.fromkeys(name for part in parts for name in part)
+    joined = {}
+    for name in names:
+        keys, gradients = zip(*(part[name] for part in parts if name in part), strict=True)
+        joined[name] = np.concatenate(keys), np.concatenate([g.reshape(-1) for g in gradients])
+    return joined
 
 
 def _stats_of(table: Table, table_id: int) -> TableStats:

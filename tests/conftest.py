@@ -69,7 +69,7 @@ class Daemon:
         self._log = log
         with log.open("wb") as stderr:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "ps_server", *arguments],
+                [*options.pop("prefix", ()), sys.executable, "-m", "ps_server", *arguments],
                 stderr=stderr,
                 text=True,
                 env=environment,

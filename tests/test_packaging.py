@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-import hetero_pipe
-import ps_server
-from ps_server import cli
+import hetero_pipe.cli
+import ps_server.cli
 
 ROOT = Path(__file__).parent.parent
 WORKS, FAILS = "#!/bin/sh\nexit 0\n", "#!/bin/sh\nexit 1\n"
@@ -23,9 +22,12 @@ def test_the_version_is_one():
     assert {installed} == {hetero_pipe.__version__, ps_server.__version__}
 
 
-def test_ps_server_command_is_its_main():
-    (command,) = entry_points(group="console_scripts", name="ps-server")
-    assert command.load() is cli.main
+@pytest.mark.parametrize(
+    ("name", "module"), [("ps-server", ps_server.cli), ("hetero-pipe", hetero_pipe.cli)]
+)
+def test_a_command_is_the_main_of_its_module(name, module):
+    (command,) = entry_points(group="console_scripts", name=name)
+    assert command.load() is module.main
 
 
 def test_import_loads_zlib_and_neither_paddle_nor_the_tables():
@@ -113,7 +115,11 @@ PACKAGES = (
     "ps_server/py.typed",
     "ps_server/**/*.pyi",
 )
-STUBS = ("ps_pb2.py", "ps_pb2.pyi", "ps_pb2_grpc.py")
+STUBS = {
+    f"{module}_pb2{ending}"
+    for module in ("ps_server/wire/ps", "hetero_pipe/pipeline/wire/stage")
+    for ending in (".py", ".pyi", "_grpc.py")
+}
 
 
 @pytest.mark.slow
@@ -130,6 +136,5 @@ def test_sdist_holds_all_that_a_build_needs_and_no_data(distributions):
 def test_wheel_holds_both_packages_their_stubs_and_the_native_core_alone(distributions):
     _, in_wheel = distributions
     packages = {name for name in in_wheel if ".dist-info/" not in name}
-    stubs = {f"ps_server/wire/{stub}" for stub in STUBS}
     assert len([name for name in packages if name.endswith(".so")]) == 1
-    assert {n for n in packages if not n.endswith(".so")} == files_of_tree(*PACKAGES) | stubs
+    assert {n for n in packages if not n.endswith(".so")} == files_of_tree(*PACKAGES) | STUBS

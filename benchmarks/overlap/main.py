@@ -187,6 +187,7 @@ def measure(case: Case, batches: Sequence[hp.Batch], *, server: tuple | None, ro
                     "over_serial": serial.wall / cost.wall,
                     "mean_staleness": result.mean_staleness,
                 }
+                found["advice"] = f"{name}: {result.summary.advice}"
                 if round_ > 0:
                     timelines[name] = timelines.get(name, hp.Timeline()).plus(result.timeline)
             if round_ > 0:
@@ -243,7 +244,8 @@ def show(found: dict, batch_size: int) -> None:
     medians = (f"{name} {statistics.median(values):.2f}" for name, values in stages.items())
     print(f"serial, ms a stage: {', '.join(medians)}")
     timeline = found["timelines"]["k=2"]
-    print(f"k=2, ms a step, busiest: {timeline.bottleneck}\n{timeline}", flush=True)
+    print(f"k=2, ms a step, busiest: {timeline.bottleneck}\n{timeline}")
+    print(found["advice"], flush=True)
 
 
 def main() -> None:

@@ -1,19 +1,19 @@
 """Trains a CTR model on a CSV or Parquet file, its tables in this process or on servers.
 
-By default on the bundled MovieLens ratings; README.md beside this file has more.
-Progress shows on a terminal only.
+By default on the bundled MovieLens ratings; README.md beside this file has more. Progress shows
+on a terminal only. `hetero-pipe launch` runs it as several processes.
 """
 
 import argparse
 import json
 import logging
-import signal
 import sys
 from pathlib import Path
 
-signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the imports too, which may swallow it
-
 import hetero_pipe as hp
+
+hp.launch.begin()  # before imports that take seconds: a server needs none of them
+
 import paddle
 from models import MODELS
 from models.deepfm import SLOTS
@@ -42,7 +42,7 @@ def seed(text: str) -> int:
     return value
 
 
-def parse_arguments() -> argparse.Namespace:
+def parse(arguments: list[str]) -> argparse.Namespace:
     """Returns the flags."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -67,7 +67,6 @@ def parse_arguments() -> argparse.Namespace:
     add("--dim", metavar="N", type=int, default=16, help="of an embedding; default: %(default)s")
     add("--lr", metavar="RATE", type=rate, default=0.1, help="of tables; default: %(default)s")
     add("--seed", metavar="N", type=seed, default=0, help="default: %(default)s")
-    add("--staleness", metavar="K", type=int, default=0, help="latest pushes a pull may miss")
     add(
         "--save",
         metavar="DIR",
@@ -75,14 +74,12 @@ def parse_arguments() -> argparse.Namespace:
         help="write a checkpoint after each epoch, and on Ctrl-C",
     )
     add("--load", metavar="DIR", type=Path, help="go on from a checkpoint; --epochs counts its too")
-    place = parser.add_argument_group("parameter servers")
-    add = place.add_argument
-    add("--servers", metavar="HOST:PORT,...", type=names, help="default: tables in this process")
     add("--connect-timeout", metavar="SECONDS", type=float, default=40.0, help="default: 40")
     add("--fresh", action="store_true", help="drop this model's tables on the servers first")
     add("--dry-run", action="store_true", help="print the plan and stop")
     add("--json", action="store_true", help="print the result as one JSON object")
-    return parser.parse_args()
+    hp.launch.add_arguments(parser)
+    return parser.parse_args(arguments)
 
 
 def open_data(flags: argparse.Namespace, path: Path):
@@ -103,18 +100,25 @@ def open_data(flags: argparse.Namespace, path: Path):
     )
 
 
-def main() -> None:
+def main(arguments: list[str]) -> None:
     """Trains, evaluates, and prints what came of it."""
-    flags = parse_arguments()
+    logging.basicConfig(level=logging.INFO, format="%(message)s", force=True)  # Paddle's aside
+    flags = parse(arguments)
     paddle.seed(flags.seed)
     sizes = {"dim": flags.dim, "lr": flags.lr, "seed": flags.seed}
     if flags.model == "din":
         sizes |= {"target": flags.target, "history": flags.history}
     model = MODELS[flags.model](flags.slots, len(flags.dense), **sizes)
-    plan = hp.default_plan(model, servers=flags.servers, staleness=flags.staleness)
+    plan = hp.default_plan(
+        model,
+        servers=flags.servers,
+        staleness=flags.staleness,
+        workers=hp.launch.workers_plan(flags),
+    )
     if flags.dry_run:
         print(plan.to_json())
         return
+    worker = hp.launch.worker(flags)
     reader = open_data(flags, flags.data)
     train, evaluation = (
         (reader, open_data(flags, flags.eval_data))
@@ -126,12 +130,13 @@ def main() -> None:
         model,
         optimizer=optimizer,
         plan=plan,
+        worker=worker,
         connect_timeout=flags.connect_timeout,
         fresh=flags.fresh,
     ) as trainer:
         if flags.load:
             trainer.load(flags.load)
-        result = trainer.fit(train, epochs=flags.epochs, save_to=flags.save)
+        result = trainer.fit(train, epochs=flags.epochs, save_to=flags.save, trace=flags.trace)
         found = trainer.evaluate(evaluation)
         summary = {
             "auc": found.auc,
@@ -143,6 +148,9 @@ def main() -> None:
             "steps": result.num_steps,
             "eval_samples": found.num_samples,
         }
+    if worker.rank > 0:
+        return  # the first tells it for all
+    print(result.summary, file=sys.stderr)
     if flags.json:
         print(json.dumps(summary))
     else:
@@ -151,12 +159,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    logging.basicConfig(level=logging.INFO, format="%(message)s", force=True)  # Paddle's aside
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        main()
-    except hp.HeteroPipeError as error:
-        sys.exit(f"error: {error}")
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        sys.exit(130)
+    hp.launch.run(main)

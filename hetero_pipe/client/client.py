@@ -1,6 +1,8 @@
 """Client: what a worker holds to pull and push rows, wherever they live."""
 
 import logging
+import os
+import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -10,11 +12,19 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from hetero_pipe.client.clock import clock_ahead
 from hetero_pipe.client.connect import Connection, check_route, connect_embedded, connect_servers
 from hetero_pipe.client.route import RoutedKeys, route_keys
-from hetero_pipe.client.transport import Reply, ServerStats
+from hetero_pipe.client.transport import Reply, ServerStats, TraceAction
 from hetero_pipe.data import aligned_empty
-from hetero_pipe.errors import CheckpointError, HeteroPipeError, ServerError, TableNotFound
+from hetero_pipe.errors import (
+    CheckpointError,
+    ConfigError,
+    HeteroPipeError,
+    ServerError,
+    TableNotFound,
+)
+from ps_server.spans import Spans
 from ps_server.spec import TableSpec
 from ps_server.store import SnapshotError, buckets_of_snapshot
 
@@ -30,6 +40,13 @@ class Client:
 
     A context manager. `route`, `pull` and `push` may be called from different
     threads at once; a call blocks until every server has answered.
+
+    Where several workers train, each calls `join`, then `begin` before its first
+    step, `end` after its last and `goodbye` when it leaves. Its *clock*, on the
+    servers, is the number of steps that it has pushed: `begin(n)` sets it to n,
+    the push of step n + 1 to n + 1. A worker that ends without `goodbye` is lost,
+    and whoever waits for it is told so. `begin` sets one worker's clock alone:
+    let all of them meet between it and the first pull.
 
     Args:
         servers: HOST:PORT of each; None keeps the tables in this process.
@@ -47,6 +64,7 @@ class Client:
             else connect_servers(servers, connect_timeout=connect_timeout)
         )
         self._specs: dict[str, TableSpec] = {}
+        self._rank: int | None = None  # of this worker, once it has joined
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -107,8 +125,83 @@ class Client:
         """Returns the distinct keys of `keys` `[n]`, grouped by server."""
         return route_keys(keys, self._route)
 
+    def join(self, *, rank: int, num_workers: int, name: str | None = None) -> None:
+        """Makes this process one of the workers that keep step on the servers.
+
+        From then on a push goes to every server, also where it has no keys: it
+        moves the worker's clock.
+
+        Args:
+            rank: Among the workers that push, from 0.
+            num_workers: How many these are; 1 without servers.
+            name: What errors call it; HOST:PID if None.
+
+        Raises:
+            ConfigError: This client has joined already.
+            ServerError: A server refused: the rank is taken, or the number is
+                another than that of the others.
+            WorkerLost: Another worker of the job is lost already.
+        """
+        if self._rank is not None:
+            raise ConfigError(f"a client joins once, got rank={rank} after rank={self._rank}")
+        if name is None:
+            name = f"{socket.gethostname()}:{os.getpid()}"
+        try:
+            self._ask(lambda c: c.control.join(rank, num_workers=num_workers, name=name))
+        except BaseException:  # it is a worker of all servers, or of none
+            for connection in self._connections:
+                connection.control.leave()
+            raise
+        self._rank = rank
+
+    def begin(self, first_step: int) -> None:
+        """Starts this worker's clock: its next push is of step `first_step + 1`.
+
+        Args:
+            first_step: Steps that count as pushed, at least 0.
+
+        Raises:
+            ConfigError: This client has not joined.
+            ServerError: A server refused, failed or did not answer.
+            WorkerLost: The connection broke, so this worker is taken for lost.
+        """
+        rank = self._joined("begin")
+        self._ask(lambda c: c.control.set_clock(rank, first_step))
+
+    def end(self) -> None:
+        """Stops this worker's clock: nobody waits for it until it begins anew.
+
+        Raises:
+            ConfigError: This client has not joined.
+            ServerError: A server refused, failed or did not answer.
+            WorkerLost: The connection broke, so this worker is taken for lost.
+        """
+        rank = self._joined("end")
+        self._ask(lambda c: c.control.set_clock(rank, None))
+
+    def goodbye(self) -> None:
+        """Leaves: servers that were started with a number of workers wait for this of each.
+
+        Raises:
+            ConfigError: This client has not joined.
+            ServerError: A server refused, failed or did not answer.
+        """
+        rank = self._joined("goodbye")
+        self._ask(lambda c: c.control.goodbye(rank))
+        self._rank = None
+
+    def _joined(self, method: str) -> int:
+        if self._rank is None:
+            raise ConfigError(f"{method} is of a worker that has joined; call join first")
+        return self._rank
+
     def pull(
-        self, keys: Mapping[str, RoutedKeys], *, insert: bool
+        self,
+        keys: Mapping[str, RoutedKeys],
+        *,
+        insert: bool,
+        after_step: int | None = None,
+        step: int = 0,
     ) -> dict[str, NDArray[np.float32]]:
         """Returns the rows of each table's keys.
 
@@ -116,14 +209,22 @@ class Client:
             keys: By table.
             insert: Whether a missing row is created. Its weights are returned
                 either way.
+            after_step: Wait until every worker that has begun and not ended has
+                pushed this step, numbered as in `push`; None does not wait. After
+                t steps of its own, a worker that may miss k pushes of each other
+                pulls with `after_step=max(t - k, 0)`.
+            step: What a trace calls it, from 1 as in `push`; 0 is of no step.
 
         Returns:
             By table: float32 `[u, dim]`, row i that of key i, starting at a
             multiple of 64 bytes.
 
         Raises:
+            ConfigError: `after_step` without `join`.
             ServerError: A server refused, failed or did not answer.
+            WorkerLost: A worker that is waited for is gone.
         """
+        rank = self._rank if after_step is None else self._joined("after_step")
         replies = []
         for server, connection in enumerate(self._connections):
             part = {
@@ -132,7 +233,14 @@ class Client:
                 if routed.slice_of(server).stop > routed.slice_of(server).start
             }
             if part:
-                reply = connection.data.pull(self._route.fingerprint, part, insert=insert)
+                reply = connection.data.pull(
+                    self._route.fingerprint,
+                    part,
+                    insert=insert,
+                    rank=rank,
+                    after_step=after_step,
+                    step=step,
+                )
                 replies.append((server, part, reply))
         pieces: dict[str, list[tuple[slice, NDArray[np.float32]]]] = {name: [] for name in keys}
         for server, part, reply in replies:
@@ -149,19 +257,34 @@ class Client:
         gradients: Mapping[str, NDArray[np.float32]],
         *,
         step: int,
+        weight: float | None = None,
     ) -> None:
         """Applies the gradients of each table and returns when every server has.
+
+        With a weight, these are this worker's part of the step, and every
+        server applies the mean of all workers' parts, by weight, as one update:
+        the call returns when all workers have pushed theirs. One without data
+        takes part with weight 0.
 
         Args:
             keys: By table.
             gradients: By table: float32 `[u, dim]`, row i that of key i.
-            step: From 1: which update of the tables this is.
+            step: From 1: which update of the tables this is. Those of a worker
+                that has joined follow one another, from `begin` on.
+            weight: Samples that the gradients are the mean over, at least 0;
+                None applies them as they are.
 
         Raises:
+            ConfigError: `weight` without `join`.
             ServerError: A server refused, failed or did not answer; other
                 servers may have applied their part.
             ValueError: Gradients have another shape; nothing is sent.
+            WorkerLost: Another worker is gone. Where it was in the middle of a
+                step, a server has applied all of the step or nothing; another
+                server may have done otherwise.
         """
+        if weight is not None:
+            self._joined("weight")
         for name, gradient in gradients.items():
             wanted = (len(keys[name].keys), self._specs[name].dim)
             if gradient.shape != wanted:
@@ -176,8 +299,12 @@ class Client:
                 where = keys[name].slice_of(server)
                 if where.stop > where.start:
                     part[name] = (keys[name].keys[where], gradient[where])
-            if part:
-                replies.append(connection.data.push(self._route.fingerprint, part, step=step))
+            if part or self._rank is not None:
+                replies.append(
+                    connection.data.push(
+                        self._route.fingerprint, part, step=step, rank=self._rank, weight=weight
+                    )
+                )
         _await_all(replies)
 
     def num_rows(self) -> dict[str, int]:
@@ -233,6 +360,37 @@ class Client:
             return connection.control.load(fingerprint, table, part)
 
         return sum(self._ask(load_part))
+
+    def start_trace(self) -> None:
+        """Lets every server record when it serves pulls and pushes; what it had is forgotten.
+
+        Raises:
+            ServerError: A server failed or did not answer.
+        """
+        self._ask(lambda c: c.control.trace(TraceAction.START))
+
+    def stop_trace(self) -> list[Spans]:
+        """Returns what each server did since `start_trace`, on the clock of this process.
+
+        Raises:
+            ServerError: A server failed or did not answer.
+        """
+        found = self._ask(lambda c: c.control.trace(TraceAction.STOP))
+        return [
+            trace.spans.shifted(-clock_ahead(connection.control))
+            for connection, trace in zip(self._connections, found, strict=True)
+            if trace.spans is not None
+        ]
+
+    def clock_ahead(self) -> float:
+        """Returns by how many seconds the first server's `time.perf_counter` is ahead of this one.
+
+        Workers on many hosts that add it have one time line.
+
+        Raises:
+            ServerError: The server failed or did not answer.
+        """
+        return clock_ahead(self._connections[0].control)
 
     def close(self) -> None:
         """Gives up the connections; calls under way in other threads fail."""

@@ -1,5 +1,6 @@
 """The store in the trainer's own process: no server, no wire, the same tables."""
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,10 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetero_pipe.client.status import translate_store_error
-from hetero_pipe.client.transport import Gradients, Keys, Reply, ServerStats
+from hetero_pipe.client.transport import (
+    Gradients,
+    Keys,
+    Reply,
+    ServerStats,
+    ServerTrace,
+    TraceAction,
+)
 from ps_server.route import Route
 from ps_server.spec import TableSpec
-from ps_server.store import SnapshotError, Store, StoreError, TableStats
+from ps_server.store import SnapshotError, Store, StoreError, TableStats, WorkerLost
 
 Value = TypeVar("Value")
 
@@ -32,7 +40,7 @@ class _Done(Reply[Value]):
 def _call(work: Callable[[], Value]) -> Value:
     try:
         return work()
-    except (StoreError, SnapshotError) as error:
+    except (StoreError, SnapshotError, WorkerLost) as error:
         raise translate_store_error(error, ADDRESS) from error
 
 
@@ -40,13 +48,38 @@ class EmbeddedTransport:
     """Both planes to a store of this process. Work is done in the calling thread."""
 
     def __init__(self) -> None:
-        self._store = Store()
+        self._store = Store(num_workers=1)
 
-    def pull(self, route: int, keys: Keys, *, insert: bool) -> Reply[list[NDArray[np.float32]]]:
-        return _Done(_call(lambda: self._store.pull(route, keys, insert=insert)))
+    def pull(
+        self,
+        route: int,
+        keys: Keys,
+        *,
+        insert: bool,
+        rank: int | None = None,
+        after_step: int | None = None,
+        step: int = 0,
+    ) -> Reply[list[NDArray[np.float32]]]:
+        return _Done(
+            _call(
+                lambda: self._store.pull(
+                    route, keys, insert=insert, rank=rank, after_step=after_step
+                )
+            )
+        )
 
-    def push(self, route: int, gradients: Gradients, *, step: int) -> Reply[None]:
-        return _Done(_call(lambda: self._store.push(route, gradients, step=step)))
+    def push(
+        self,
+        route: int,
+        gradients: Gradients,
+        *,
+        step: int,
+        rank: int | None = None,
+        weight: float | None = None,
+    ) -> Reply[None]:
+        return _Done(
+            _call(lambda: self._store.push(route, gradients, step=step, rank=rank, weight=weight))
+        )
 
     def stats(self) -> Reply[ServerStats]:
         tables = {stats.spec.name: stats for stats in self._store.stats()}
@@ -65,6 +98,26 @@ class EmbeddedTransport:
 
     def load(self, route: int, table: str, paths: Sequence[Path]) -> Reply[int]:
         return _Done(_call(lambda: self._store.load(route, table, paths)))
+
+    def trace(self, action: TraceAction) -> Reply[ServerTrace]:
+        # What this process did for its tables is within its own spans of pull and push.
+        return _Done(ServerTrace(time.perf_counter(), None))
+
+    def join(self, rank: int, *, num_workers: int, name: str) -> Reply[None]:
+        _call(lambda: self._store.workers.join(rank, num_workers=num_workers, name=name))
+        return _Done(None)
+
+    def leave(self) -> None:
+        """Nothing to break: a worker of this process has no stream."""
+
+    def set_clock(self, rank: int, first_step: int | None) -> Reply[None]:
+        workers = self._store.workers
+        if first_step is None:
+            return _Done(_call(lambda: workers.end(rank)))
+        return _Done(_call(lambda: workers.begin(rank, first_step)))
+
+    def goodbye(self, rank: int) -> Reply[None]:
+        return _Done(_call(lambda: self._store.workers.goodbye(rank)))
 
     def close(self) -> None:
         """Nothing to give up: the tables go with the process."""

@@ -10,6 +10,7 @@ from hetero_pipe.errors import (
     ServerUnavailable,
     SpecMismatch,
     TableNotFound,
+    WorkerLost,
 )
 from ps_server import store
 
@@ -25,7 +26,7 @@ ERROR_OF: dict[grpc.StatusCode, type[HeteroPipeError]] = {
     grpc.StatusCode.UNAUTHENTICATED: ServerError,
     grpc.StatusCode.RESOURCE_EXHAUSTED: ServerError,
     grpc.StatusCode.FAILED_PRECONDITION: RouteMismatch,
-    grpc.StatusCode.ABORTED: ServerError,
+    grpc.StatusCode.ABORTED: WorkerLost,
     grpc.StatusCode.OUT_OF_RANGE: ServerError,
     grpc.StatusCode.UNIMPLEMENTED: ServerError,
     grpc.StatusCode.INTERNAL: ServerError,
@@ -39,6 +40,8 @@ _ERROR_OF_STORE: dict[type[Exception], type[HeteroPipeError]] = {
     store.SpecMismatch: SpecMismatch,
     store.RouteMismatch: RouteMismatch,
     store.SnapshotError: CheckpointError,
+    store.WorkerLost: WorkerLost,
+    store.Stopping: ServerUnavailable,
 }
 
 

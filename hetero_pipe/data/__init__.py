@@ -16,16 +16,19 @@ from hetero_pipe.data.array import aligned, aligned_empty
 from hetero_pipe.data.batch import Bags, Batch
 from hetero_pipe.data.columns import Columns
 from hetero_pipe.data.criteo import CRITEO_DENSE, CRITEO_SLOTS
+from hetero_pipe.data.cut import Cut
 from hetero_pipe.data.formats import BadLines, CsvSource, ParquetSource
 from hetero_pipe.data.lookup import Lookup, occurrences
 from hetero_pipe.data.reader import Reader, TableReader
 from hetero_pipe.data.settings import Setting, reader_settings
+from hetero_pipe.data.share import share
 from hetero_pipe.data.synthetic import Optimum, SyntheticReader, synthetic_criteo
 from hetero_pipe.errors import ConfigError
 
 __all__ = [
     "Bags",
     "Batch",
+    "Cut",
     "Lookup",
     "Optimum",
     "Reader",
@@ -39,6 +42,7 @@ __all__ = [
     "read_csv",
     "read_parquet",
     "reader_settings",
+    "share",
     "synthetic_criteo",
 ]
 

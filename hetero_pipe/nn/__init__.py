@@ -4,27 +4,38 @@ It gives a model its batches as tensors, runs steps, and saves and sets the
 dense state. It never reads data and never speaks to a server.
 """
 
+from hetero_pipe.nn.average import Averager, average_statistics, broadcast_model
 from hetero_pipe.nn.bag import BagRows
 from hetero_pipe.nn.batch import PulledRows, TensorBatch
+from hetero_pipe.nn.cut import SparseForward, SparseStep
 from hetero_pipe.nn.dense import DenseStep, Loss, StepOutput, TableRows
 from hetero_pipe.nn.device import Device, current_device, say_settings
 from hetero_pipe.nn.embedding import Embedding, find_embeddings
+from hetero_pipe.nn.group import Group, Groups, join_groups
 from hetero_pipe.nn.random import load_random_state, random_state
 from hetero_pipe.nn.state import dense_state, load_dense_state
 
 __all__ = [
+    "Averager",
     "BagRows",
     "DenseStep",
     "Device",
     "Embedding",
+    "Group",
+    "Groups",
     "Loss",
     "PulledRows",
+    "SparseForward",
+    "SparseStep",
     "StepOutput",
     "TableRows",
     "TensorBatch",
+    "average_statistics",
+    "broadcast_model",
     "current_device",
     "dense_state",
     "find_embeddings",
+    "join_groups",
     "load_dense_state",
     "load_random_state",
     "random_state",

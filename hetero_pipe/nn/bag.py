@@ -2,8 +2,12 @@
 
 from dataclasses import dataclass
 
+import numpy as np
 import paddle
 import paddle.nn.functional as F  # noqa: N812  # as everybody writes it
+from numpy.typing import NDArray
+
+from hetero_pipe.nn.device import Device
 
 __all__ = ["BagRows"]
 
@@ -29,6 +33,19 @@ class BagRows:
     offsets: paddle.Tensor
     size: int
     end: int
+
+    @staticmethod
+    def of(rows: paddle.Tensor, offsets: NDArray[np.int64], device: Device) -> "BagRows":
+        """Returns rows `[n, dim]` in the bags of offsets `[batch + 1]`."""
+        size = len(offsets) - 1
+        samples = np.repeat(np.arange(size), np.diff(offsets))
+        return BagRows(
+            rows,
+            samples=device.to_tensor(samples),
+            offsets=device.to_tensor(offsets),
+            size=size,
+            end=int(samples[-1]) + 1 if len(samples) else 0,
+        )
 
     def __len__(self) -> int:
         """Returns n."""

@@ -8,9 +8,10 @@ import paddle
 
 from hetero_pipe.data import Batch, Lookup
 from hetero_pipe.errors import ConfigError
+from hetero_pipe.nn.bag import BagRows
 from hetero_pipe.nn.device import Device
 
-__all__ = ["PulledRows", "TensorBatch"]
+__all__ = ["PulledRows", "TensorBatch", "cut_name"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,6 +28,14 @@ class PulledRows:
     lookup: Lookup
 
 
+def cut_name(table: str, slot: str | None = None) -> str:
+    """Returns what a cut is called: the pooled rows of a table, or a slot's rows one by one.
+
+    Unique in a model: a table's name has no bracket.
+    """
+    return table if slot is None else f"{table}.unpooled({slot})"
+
+
 class TensorBatch(Mapping[str, paddle.Tensor]):
     """What a model is called with.
 
@@ -38,11 +47,21 @@ class TensorBatch(Mapping[str, paddle.Tensor]):
         batch: The samples.
         pulled: The rows of each table.
         device: Where the tensors go.
+        cuts: In a dense worker, what its sparse workers made of the rows, by
+            `cut_name`; then nothing is pulled. None elsewhere.
     """
 
-    def __init__(self, batch: Batch, pulled: Mapping[str, PulledRows], device: Device) -> None:
+    def __init__(
+        self,
+        batch: Batch,
+        pulled: Mapping[str, PulledRows],
+        device: Device,
+        *,
+        cuts: Mapping[str, paddle.Tensor | BagRows] | None = None,
+    ) -> None:
         self.size = batch.size
         self.pulled = pulled
+        self.cuts = cuts
         self.device = device
         self._slots = tuple(batch.bags)
         self._dense_names = batch.dense_names

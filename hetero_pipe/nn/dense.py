@@ -1,6 +1,6 @@
 """DenseStep: forward, backward and the optimizer step of the dense part of a model."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,13 +9,16 @@ import paddle
 import paddle.nn.functional as F  # noqa: N812  # as everybody writes it
 from numpy.typing import NDArray
 
-from hetero_pipe.data import Batch, Lookup
+from hetero_pipe.data import Batch, Cut, Lookup
 from hetero_pipe.errors import ConfigError, DataError, NonFiniteError
+from hetero_pipe.nn.bag import BagRows
 from hetero_pipe.nn.batch import PulledRows, TensorBatch
 from hetero_pipe.nn.device import Device
+from hetero_pipe.nn.group import Group
 from hetero_pipe.nn.random import Generators
+from hetero_pipe.nn.reduce import Reducer
 
-__all__ = ["DenseStep", "Loss", "StepOutput", "TableRows"]
+__all__ = ["DenseStep", "Loss", "StepOutput", "TableRows", "statistics_of"]
 
 Loss = Callable[[paddle.Tensor, paddle.Tensor], paddle.Tensor]
 """Of logits `[batch]` and labels `[batch]`, a scalar."""
@@ -39,8 +42,8 @@ class StepOutput:
     """What a dense step gives.
 
     Attributes:
-        gradients: By table: float32 `[u, dim]`, of the loss by each row. A
-            table that the loss does not depend on is absent.
+        gradients: By table: float32 `[u, dim]`, of the loss by each row; or by
+            cut, of its shape. One that the loss does not depend on is absent.
         loss: Of the batch, before the step.
         probabilities: float32 `[batch]`, before the step.
     """
@@ -61,6 +64,9 @@ class DenseStep:
             `ReduceOnPlateau`, which follows a metric, is the caller's to step.
         device: Where the model is.
 
+    Attributes:
+        num_steps: That changed the dense parameters, or began to.
+
     Raises:
         ConfigError: The optimizer is of parameters that are not the model's.
     """
@@ -73,10 +79,15 @@ class DenseStep:
         self._loss = loss
         self._optimizer = optimizer
         self._device = device
-        self.num_steps = 0  # that changed the dense parameters, or began to
+        self.num_steps = 0
 
-    def train(self, step: int, batch: Batch, tables: Mapping[str, TableRows]) -> StepOutput:
-        """Runs one step: forward, backward, check, optimizer.
+    def train(self, step: int, batch: Batch, tables: Mapping[str, TableRows | Cut]) -> StepOutput:
+        """Runs one step of one batch: forward, backward, check, optimizer.
+
+        Args:
+            step: For messages.
+            batch: The samples.
+            tables: The rows of each table; in a dense worker, each cut by name.
 
         Raises:
             ConfigError: The batch has no labels, or the model or the loss returns
@@ -87,29 +98,71 @@ class DenseStep:
         Whatever is raised before the optimizer's step, no parameter, no buffer
         of the model and no random generator of Paddle has changed.
         """
-        self._check_labels(step, batch)
+        outputs = self.train_parts(step, [(batch, tables)])
+        assert outputs is not None, "a batch has samples"
+        return outputs[0]
+
+    def train_parts(
+        self,
+        step: int,
+        parts: Sequence[tuple[Batch, Mapping[str, TableRows | Cut]]],
+        *,
+        group: Group | None = None,
+        is_stopping: bool = False,
+    ) -> list[StepOutput] | None:
+        """Runs one step of all batches that the workers of a group have for it.
+
+        Forward and backward of each batch by itself; the mean of the gradients by
+        samples, over all batches of all workers; the optimizer, once. So a step
+        is that of their batches in one, and replicas stay equal, bit for bit.
+
+        Args:
+            step: The same one on all workers.
+            parts: Batches of this worker with their rows; none is no reason not
+                to take the step.
+            group: Of those that hold a replica; None is this worker alone.
+            is_stopping: Whether this worker takes no step more: then none does.
+
+        Returns:
+            Of each part, its own; None if no worker has a sample or one of them
+            is stopping: then nothing has changed, as when something is raised.
+
+        Raises:
+            ConfigError: As `train`.
+            DataError: As `train`.
+            NonFiniteError: As `train`, on all workers, where one finds it.
+            WorkerLost: Another worker is gone.
+            Closed: The group was closed.
+        """
+        for batch, _ in parts:
+            self._check_labels(step, batch)
         self._device.enter()
         self._model.train()
-        inputs = self._to_tensors(batch, tables, with_gradient=True)
+        reducer = Reducer(self._model, group=group or Group.solo(), device=self._device)
+        reducer.begin(len(parts))
         # A forward moves the running statistics of a BatchNorm, also to NaN.
-        statistics = [(tensor, tensor.clone()) for tensor in self._statistics()]
+        statistics = [(tensor, tensor.clone()) for tensor in statistics_of(self._model)]
         generators = Generators()
+        is_taken = False
         try:
-            logits = self._logits(inputs)
-            loss = self._scalar_loss(logits, inputs["label"])
-            loss.backward()
-            gradients = {
-                name: self._device.to_array(pulled.rows.grad)
-                for name, pulled in inputs.pulled.items()
-                if pulled.rows.grad is not None
-            }
-            self._check_finite(step, float(loss), gradients, tables)
-        except BaseException:
-            for tensor, before in statistics:
-                tensor.set_value(before)
-            generators.restore()
-            self._clear_gradients()
-            raise
+            problem, outputs = None, []
+            try:
+                for batch, tables in parts:
+                    outputs.append(self._differentiate(step, batch, tables))
+                    reducer.take(batch.size)
+            except NonFiniteError as error:
+                problem = error
+            agreement = reducer.agree(problem, is_stopping=is_stopping)
+            if agreement.weight == 0:
+                return None
+            reducer.give(agreement)
+            is_taken = True
+        finally:
+            if not is_taken:
+                for tensor, before in statistics:
+                    tensor.set_value(before)
+                generators.restore()
+                self._clear_gradients()
         self.num_steps += 1
         if self._optimizer is not None:
             self._optimizer.step()
@@ -117,9 +170,25 @@ class DenseStep:
             _step_scheduler(self._optimizer)
         else:
             self._clear_gradients()
+        return outputs
+
+    def _differentiate(
+        self, step: int, batch: Batch, tables: Mapping[str, TableRows | Cut]
+    ) -> StepOutput:
+        """Runs forward and backward; the gradients of the parameters stay with them."""
+        inputs = self._to_tensors(batch, tables, with_gradient=True)
+        logits = self._logits(inputs)
+        loss = self._scalar_loss(logits, inputs["label"])
+        loss.backward()
+        gradients = {
+            name: self._device.to_array(leaf.grad)
+            for name, leaf in _leaves(inputs).items()
+            if leaf.grad is not None
+        }
+        self._check_finite(step, float(loss), gradients, tables)
         return StepOutput(gradients, float(loss), self._probabilities(logits))
 
-    def predict(self, batch: Batch, tables: Mapping[str, TableRows]) -> NDArray[np.float32]:
+    def predict(self, batch: Batch, tables: Mapping[str, TableRows | Cut]) -> NDArray[np.float32]:
         """Returns the probability of each sample, `[batch]`; changes nothing."""
         self._device.enter()
         self._model.eval()
@@ -128,14 +197,22 @@ class DenseStep:
             return self._probabilities(self._logits(inputs))
 
     def _to_tensors(
-        self, batch: Batch, tables: Mapping[str, TableRows], *, with_gradient: bool
+        self, batch: Batch, tables: Mapping[str, TableRows | Cut], *, with_gradient: bool
     ) -> TensorBatch:
-        pulled = {}
+        pulled: dict[str, PulledRows] = {}
+        cuts: dict[str, paddle.Tensor | BagRows] = {}
         for name, table in tables.items():
-            rows = self._device.to_tensor(table.rows)
-            rows.stop_gradient = not with_gradient
-            pulled[name] = PulledRows(rows, table.lookup)
-        return TensorBatch(batch, pulled, self._device)
+            values = table.values if isinstance(table, Cut) else table.rows
+            leaf = self._device.to_tensor(values)
+            # An Embedding without keys gives rows that no gradient reaches: Paddle fails on them.
+            leaf.stop_gradient = not with_gradient or len(values) == 0
+            if isinstance(table, TableRows):
+                pulled[name] = PulledRows(leaf, table.lookup)
+            elif table.offsets is not None:
+                cuts[name] = BagRows.of(leaf, table.offsets, self._device)
+            else:
+                cuts[name] = leaf
+        return TensorBatch(batch, pulled, self._device, cuts=cuts or None)
 
     def _logits(self, inputs: TensorBatch) -> paddle.Tensor:
         logits = self._model(inputs)
@@ -176,18 +253,17 @@ class DenseStep:
         step: int,
         loss: float,
         gradients: Mapping[str, NDArray[np.float32]],
-        tables: Mapping[str, TableRows],
+        tables: Mapping[str, TableRows | Cut],
     ) -> None:
         """Refuses a step before any of it is applied, dense or sparse."""
         remedy = "nothing of this step was applied; lower the learning rate or check the data"
         for name, gradient in gradients.items():
             if _is_finite(gradient):
                 continue
-            row = int(np.flatnonzero(~np.isfinite(gradient).all(axis=1))[0])
-            slot, sample = tables[name].lookup.first_use(row)
+            *place, _ = (int(i) for i in np.argwhere(~np.isfinite(gradient))[0])
             raise NonFiniteError(
-                f"gradients must be finite, got {gradient[row].tolist()} in table {name!r} "
-                f"for the key of slot {slot!r} in sample {sample} of step {step}; {remedy}"
+                f"gradients must be finite, got {gradient[tuple(place)].tolist()} in table "
+                f"{name!r} for the key of {_name_of(place, tables[name])} of step {step}; {remedy}"
             )
         if not np.isfinite(loss):
             raise NonFiniteError(f"the loss must be finite, got {loss} at step {step}; {remedy}")
@@ -202,18 +278,38 @@ class DenseStep:
                     f"model at step {step}; {remedy}"
                 )
 
-    def _statistics(self) -> list[paddle.Tensor]:
-        """Returns what a forward may change: buffers, and a BatchNorm's vectors.
-
-        Paddle keeps those among the parameters, without gradient. A frozen
-        matrix is not among them, it may be large.
-        """
-        vectors = [p for p in self._model.parameters() if p.stop_gradient and p.ndim == 1]
-        return [*self._model.buffers(), *vectors]
-
     def _clear_gradients(self) -> None:
         for parameter in self._model.parameters():
             parameter.clear_gradient(False)
+
+
+def statistics_of(model: paddle.nn.Layer) -> list[paddle.Tensor]:
+    """Returns what a forward may change: buffers, and a BatchNorm's vectors.
+
+    Paddle keeps those among the parameters, without gradient. A frozen matrix is
+    not among them, it may be large.
+    """
+    vectors = [p for p in model.parameters() if p.stop_gradient and p.ndim == 1]
+    return [*model.buffers(), *vectors]
+
+
+def _leaves(inputs: TensorBatch) -> dict[str, paddle.Tensor]:
+    """Returns what gradients are wanted of, by name: rows that were pulled, or cuts."""
+    cuts = inputs.cuts or {}
+    return {
+        **{name: pulled.rows for name, pulled in inputs.pulled.items()},
+        **{name: cut.rows if isinstance(cut, BagRows) else cut for name, cut in cuts.items()},
+    }
+
+
+def _name_of(place: list[int], table: TableRows | Cut) -> str:
+    """Returns slot and sample of a row's place, all its indices but that within the row."""
+    if isinstance(table, TableRows):
+        slot, sample = table.lookup.first_use(place[0])
+        return f"slot {slot!r} in sample {sample}"
+    if table.offsets is None:
+        return f"pooled slot {place[1]} in sample {place[0]}"
+    return f"sample {int(np.searchsorted(table.offsets, place[0], side='right')) - 1}"
 
 
 def _shape_of(found: Any) -> list[int] | str:

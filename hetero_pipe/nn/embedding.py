@@ -10,7 +10,7 @@ import paddle.nn.functional as F  # noqa: N812  # as everybody writes it
 from hetero_pipe.data import Lookup
 from hetero_pipe.errors import ConfigError
 from hetero_pipe.nn.bag import BagRows
-from hetero_pipe.nn.batch import PulledRows, TensorBatch
+from hetero_pipe.nn.batch import PulledRows, TensorBatch, cut_name
 from ps_server.spec import Adagrad, Initializer, Optimizer, TableSpec, Uniform
 
 __all__ = ["Embedding", "find_embeddings"]
@@ -71,6 +71,7 @@ class Embedding(paddle.nn.Layer):  # type: ignore[misc]  # paddle has no types
         self._seed = seed
         self._pooling = _poolings(self.slots, pooling)
         self._pooled_slots = [slot for slot in self.slots if self._pooling[slot] is not None]
+        self.unpooled_slots = tuple(slot for slot in self.slots if self._pooling[slot] is None)
         self._check_kinds()
         self.spec("unnamed" if name is None else name)  # a mistake shows where it was made
 
@@ -121,6 +122,8 @@ class Embedding(paddle.nn.Layer):  # type: ignore[misc]  # paddle has no types
                 f"a call returns pooled rows, got pooling=None for all of {list(self.slots)}; "
                 "read the rows of a slot with .unpooled(batch, slot)"
             )
+        if pulled is None:
+            return self._received(batch, None)
         lookup, rows, to_tensor = pulled.lookup, pulled.rows, batch.device.to_tensor
         if rows.shape[0] == 0:  # Paddle's segment_sum and embedding fail on no rows
             return paddle.zeros([lookup.size, len(self._pooled_slots), self.dim])
@@ -152,6 +155,9 @@ class Embedding(paddle.nn.Layer):  # type: ignore[misc]  # paddle has no types
         pulled = self._pulled(batch)
         if slot not in self.slots:
             raise ConfigError(f"an Embedding of {list(self.slots)} has no rows of slot {slot!r}")
+        if pulled is None:
+            received: BagRows = self._received(batch, slot)
+            return received
         lookup, to_tensor = pulled.lookup, batch.device.to_tensor
         if slot in lookup.bags:
             index, samples = lookup.bags[slot].rows, lookup.bags[slot].samples
@@ -168,13 +174,21 @@ class Embedding(paddle.nn.Layer):  # type: ignore[misc]  # paddle has no types
             end=int(samples[-1]) + 1 if len(samples) else 0,
         )
 
-    def _pulled(self, batch: Any) -> PulledRows:
+    @property
+    def is_pooled(self) -> bool:
+        """Whether a call returns pooled rows, of some slots or all."""
+        return bool(self._pooled_slots)
+
+    def _pulled(self, batch: Any) -> PulledRows | None:
+        """Returns the rows of the table, None where a sparse worker has them."""
         if not isinstance(batch, TensorBatch):
             raise ConfigError(
                 f"hp.Embedding is called with a batch by hp.Trainer, which pulls its rows, got "
                 f"{type(batch).__name__}; use hp.Trainer(model, ...).fit, .evaluate or .predict, "
                 "and pass the batch on unchanged"
             )
+        if batch.cuts is not None and self.table_name is not None:
+            return None
         pulled = batch.pulled.get(self.table_name) if self.table_name is not None else None
         if pulled is None:
             raise ConfigError(
@@ -183,6 +197,18 @@ class Embedding(paddle.nn.Layer):  # type: ignore[misc]  # paddle has no types
                 "not in a plain list"
             )
         return pulled
+
+    def _received(self, batch: TensorBatch, slot: str | None) -> Any:  # a Tensor or BagRows
+        """Returns what a sparse worker has sent of the rows."""
+        assert self.table_name is not None, "asked before _pulled"
+        name, cuts = cut_name(self.table_name, slot), batch.cuts or {}
+        if name not in cuts:
+            raise ConfigError(
+                f"a sparse worker sends pooled rows, and those of slots with pooling=None one by "
+                f"one, got a read of {name}; give the slot pooling=None in its hp.Embedding and "
+                "pool it with BagRows.sum"
+            )
+        return cuts[name]
 
     def _pool(
         self, slot: str, lookup: Lookup, rows: paddle.Tensor, to_tensor: Any

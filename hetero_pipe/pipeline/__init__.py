@@ -5,10 +5,43 @@ fails or the caller has enough, and joins every thread it started. It never
 knows what a stage does.
 """
 
-from hetero_pipe.pipeline.executor import Executor
+from hetero_pipe.pipeline.executor import Executor, Finished
 from hetero_pipe.pipeline.handoff import Closed, Handoff
+from hetero_pipe.pipeline.meeting import Channel, Meeting
+from hetero_pipe.pipeline.remote import (
+    CutBatch,
+    CutResult,
+    Failure,
+    StageHost,
+    StageLink,
+    worker_name,
+)
 from hetero_pipe.pipeline.stage import Stage
 from hetero_pipe.pipeline.staleness import StalenessGate
-from hetero_pipe.pipeline.timeline import StageTime, Timeline
+from hetero_pipe.pipeline.summary import ServerTime, Summary
+from hetero_pipe.pipeline.timeline import CREDIT, StageTime, Timeline
+from hetero_pipe.pipeline.trace import merge, write_trace
 
-__all__ = ["Closed", "Executor", "Handoff", "Stage", "StageTime", "StalenessGate", "Timeline"]
+__all__ = [
+    "CREDIT",
+    "Channel",
+    "Closed",
+    "CutBatch",
+    "CutResult",
+    "Executor",
+    "Failure",
+    "Finished",
+    "Handoff",
+    "Meeting",
+    "ServerTime",
+    "Stage",
+    "StageHost",
+    "StageLink",
+    "StageTime",
+    "StalenessGate",
+    "Summary",
+    "Timeline",
+    "merge",
+    "worker_name",
+    "write_trace",
+]

@@ -9,8 +9,13 @@ from hetero_pipe.errors import HeteroPipeError, StageError
 from hetero_pipe.pipeline.handoff import Closed, Handoff
 from hetero_pipe.pipeline.stage import Stage
 from hetero_pipe.pipeline.timeline import StageClock, Timeline
+from ps_server.spans import SpanRing
 
-__all__ = ["Executor"]
+__all__ = ["Executor", "Finished"]
+
+
+class Finished(Exception):
+    """Raised by a stage that finds its item to be past the last step: what came before it ends."""
 
 
 class Executor:
@@ -33,6 +38,7 @@ class Executor:
             one more than there are stages.
         first_step: Number of the first step.
         source_name: What errors call the source.
+        ring: Records what the source and each stage do when; None records nothing.
     """
 
     def __init__(
@@ -43,6 +49,7 @@ class Executor:
         capacities: Sequence[int],
         first_step: int = 0,
         source_name: str = "read",
+        ring: SpanRing | None = None,
     ) -> None:
         self._source = source
         self._source_name = source_name
@@ -50,7 +57,8 @@ class Executor:
         self._first_step = first_step
         self._handoffs: list[Handoff[tuple[int, Any]]] = [Handoff(c) for c in capacities]
         assert len(self._handoffs) == len(stages) + 1, "a hand-off before each stage and the caller"
-        self._clocks = [StageClock(name) for name in (source_name, *(s.name for s in stages))]
+        names = (source_name, *(stage.name for stage in stages))
+        self._clocks = [StageClock(name, ring=ring) for name in names]
         self._stopping = threading.Event()
         self._failure: tuple[int, BaseException] | None = None
         self._failure_lock = threading.Lock()
@@ -84,18 +92,27 @@ class Executor:
         """Takes no more from the source; the steps under way still come out of `results`."""
         self._stopping.set()
 
-    def timeline(self, *, waiting_at_gate: Mapping[str, float] | None = None) -> Timeline:
+    def timeline(
+        self,
+        *,
+        waiting_at_gate: Mapping[str, float] | None = None,
+        waiting_for_credit: Mapping[str, float] | None = None,
+    ) -> Timeline:
         """Returns where the time of the source and of each stage went, so far.
 
         Args:
             waiting_at_gate: Seconds that stages, by name, have waited in `run` for
                 what another stage does: the executor cannot tell them from work.
+            waiting_for_credit: Likewise, for what another worker does.
         """
-        waits = waiting_at_gate or {}
+        at_gate, for_credit = waiting_at_gate or {}, waiting_for_credit or {}
         names = (self._source_name, *(stage.name for stage in self._stages))
         return Timeline(
             tuple(
-                clock.time(waiting_at_gate=waits.get(name, 0.0))
+                clock.time(
+                    waiting_at_gate=at_gate.get(name, 0.0),
+                    waiting_for_credit=for_credit.get(name, 0.0),
+                )
                 for name, clock in zip(names, self._clocks, strict=True)
             )
         )
@@ -137,9 +154,9 @@ class Executor:
                     item = next(self._source)
                 except StopIteration:
                     break
-                clock.has_run()
+                clock.has_run(step)
                 self._handoffs[0].put((step, item))
-                clock.has_output()
+                clock.has_output(step)
                 step += 1
             self._handoffs[0].finish()
         except Closed:
@@ -158,13 +175,16 @@ class Executor:
                 except Closed:
                     after.finish()
                     return
-                clock.has_input()
+                clock.has_input(step)
                 result = stage.run(step, item)
-                clock.has_run()
+                clock.has_run(step)
                 after.put((step, result))
-                clock.has_output()
+                clock.has_output(step)
         except Closed:
             return
+        except Finished:
+            self._abort(index + 1)
+            after.finish()
         except BaseException as error:  # a thread's failure is the caller's to handle
             self._fail(error, stage.name, step, num_failed=index + 1)
 

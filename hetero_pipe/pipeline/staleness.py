@@ -5,6 +5,8 @@ import time
 from collections.abc import Callable
 
 from hetero_pipe.pipeline.handoff import Closed
+from hetero_pipe.pipeline.timeline import GATE
+from ps_server.spans import SpanRing
 
 __all__ = ["StalenessGate"]
 
@@ -23,6 +25,7 @@ class StalenessGate:
     Args:
         staleness: Pushes that a pull may miss, at least 0.
         first_step: Number of the first step.
+        ring: Records each wait, as one of `pull`; None records none.
         clock: Tells the time, in seconds.
 
     Raises:
@@ -34,11 +37,13 @@ class StalenessGate:
         staleness: int,
         *,
         first_step: int = 0,
+        ring: SpanRing | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         if staleness < 0:
             raise ValueError(f"staleness must be at least 0, got staleness={staleness}")
         self._staleness = staleness
+        self._ring = ring
         self._clock = clock
         self._changed = threading.Condition()
         self._num_done = first_step  # pushes of all steps below this are acknowledged
@@ -71,12 +76,15 @@ class StalenessGate:
         start = self._clock()
         with self._changed:
             self._changed.wait_for(lambda: self._closed or step - self._num_done <= self._staleness)
-            self._seconds_waited += self._clock() - start
+            end = self._clock()
+            self._seconds_waited += end - start
             if self._closed:
                 raise Closed
             missed = step - self._num_done
             self._largest = max(self._largest, missed)
             self._num_missed += missed
+        if self._ring is not None:
+            self._ring.record("pull", GATE, step, start, end)
 
     def acknowledge(self, step: int) -> None:
         """Says that the push of `step` is applied on every server."""

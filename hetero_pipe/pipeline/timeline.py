@@ -4,7 +4,15 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-__all__ = ["StageClock", "StageTime", "Timeline"]
+from ps_server.spans import SpanRing
+
+__all__ = ["CREDIT", "GATE", "INPUT", "OUTPUT", "StageClock", "StageTime", "Timeline"]
+
+INPUT = "waiting for input"
+OUTPUT = "waiting for output"
+GATE = "waiting at the gate"
+CREDIT = "waiting for credit"
+"""How a span of waiting is named; one of work is named as its stage."""
 
 
 @dataclass(frozen=True)
@@ -20,6 +28,7 @@ class StageTime:
         waiting_for_input: Until the stage before it handed on.
         waiting_for_output: Until the stage after it had room.
         waiting_at_gate: Until enough pushes were acknowledged; of pull alone.
+        waiting_for_credit: Until a worker that it sends to had room.
     """
 
     name: str
@@ -29,6 +38,17 @@ class StageTime:
     waiting_for_input: float = 0.0
     waiting_for_output: float = 0.0
     waiting_at_gate: float = 0.0
+    waiting_for_credit: float = 0.0
+
+    @property
+    def waiting(self) -> float:
+        """Seconds without anything to do: for input, or at the gate."""
+        return self.waiting_for_input + self.waiting_at_gate
+
+    @property
+    def blocked(self) -> float:
+        """Seconds without anywhere to put what is done: for output, or for credit."""
+        return self.waiting_for_output + self.waiting_for_credit
 
     def plus(self, other: "StageTime") -> "StageTime":
         """Returns the time of this and of another run of the stage.
@@ -46,6 +66,7 @@ class StageTime:
             self.waiting_for_input + other.waiting_for_input,
             self.waiting_for_output + other.waiting_for_output,
             self.waiting_at_gate + other.waiting_at_gate,
+            self.waiting_for_credit + other.waiting_for_credit,
         )
 
 
@@ -53,7 +74,8 @@ class StageTime:
 class Timeline:
     """Where the time of every stage went, in the order of the stages.
 
-    Printed, it is a table of milliseconds a step::
+    Printed, it is a table of milliseconds a step, with a column for credit where a
+    stage waits for it::
 
         stage       steps    busy     cpu   input  output    gate
         read          100   0.031   0.030   0.004   5.611   0.000
@@ -92,22 +114,26 @@ class Timeline:
         return Timeline(tuple(mine.plus(theirs) for mine, theirs in pairs))
 
     def __str__(self) -> str:
-        lines = [f"{'stage':8} {'steps':>8}" + "".join(f"{name:>8}" for name in _COLUMNS)]
+        columns = dict(_COLUMNS)
+        if not any(stage.waiting_for_credit for stage in self.stages):
+            del columns["credit"]
+        lines = [f"{'stage':8} {'steps':>8}" + "".join(f"{name:>8}" for name in columns)]
         for stage in self.stages:
-            seconds = (
-                stage.busy,
-                stage.cpu,
-                stage.waiting_for_input,
-                stage.waiting_for_output,
-                stage.waiting_at_gate,
-            )
             steps = max(stage.num_steps, 1)
+            seconds = (getattr(stage, attribute) for attribute in columns.values())
             cells = "".join(f"{1e3 * each / steps:8.3f}" for each in seconds)
             lines.append(f"{stage.name:8} {stage.num_steps:8}{cells}")
         return "\n".join(lines)
 
 
-_COLUMNS = ("busy", "cpu", "input", "output", "gate")
+_COLUMNS = {
+    "busy": "busy",
+    "cpu": "cpu",
+    "input": "waiting_for_input",
+    "output": "waiting_for_output",
+    "gate": "waiting_at_gate",
+    "credit": "waiting_for_credit",
+}
 
 
 class StageClock:
@@ -115,6 +141,7 @@ class StageClock:
 
     Args:
         name: Of the stage.
+        ring: Records each piece of it; None records none.
         clock: Tells the time, in seconds.
         cpu_clock: Tells the seconds that the calling thread was on a core.
     """
@@ -123,10 +150,12 @@ class StageClock:
         self,
         name: str,
         *,
+        ring: SpanRing | None = None,
         clock: Callable[[], float] = time.perf_counter,
         cpu_clock: Callable[[], float] = time.thread_time,
     ) -> None:
         self._name = name
+        self._ring = ring
         self._clock = clock
         self._cpu_clock = cpu_clock
         self._num_steps = 0
@@ -135,38 +164,41 @@ class StageClock:
 
     def start(self) -> None:
         """Begins the first wait."""
-        self._lap()
+        self._last, self._last_cpu = self._clock(), self._cpu_clock()
 
-    def has_input(self) -> None:
-        """Ends a wait for input."""
-        self._input += self._lap()[0]
+    def has_input(self, step: int) -> None:
+        """Ends the wait for the input of a step."""
+        self._input += self._lap(INPUT, step)[0]
 
-    def has_run(self) -> None:
+    def has_run(self, step: int) -> None:
         """Ends the work of a step."""
-        seconds, cpu = self._lap()
+        seconds, cpu = self._lap(self._name, step)
         self._busy += seconds
         self._cpu += cpu
         self._num_steps += 1
 
-    def has_output(self) -> None:
-        """Ends a wait for output."""
-        self._output += self._lap()[0]
+    def has_output(self, step: int) -> None:
+        """Ends the wait for room for the output of a step."""
+        self._output += self._lap(OUTPUT, step)[0]
 
-    def _lap(self) -> tuple[float, float]:
+    def _lap(self, name: str, step: int) -> tuple[float, float]:
         """Returns the seconds since the last call, and those on a core."""
         now, cpu = self._clock(), self._cpu_clock()
         lap = now - self._last, cpu - self._last_cpu
+        if self._ring is not None:
+            self._ring.record(self._name, name, step, self._last, now)
         self._last, self._last_cpu = now, cpu
         return lap
 
-    def time(self, *, waiting_at_gate: float = 0.0) -> StageTime:
-        """Returns what is added up, of any thread; seconds at a gate are taken off the work."""
+    def time(self, *, waiting_at_gate: float = 0.0, waiting_for_credit: float = 0.0) -> StageTime:
+        """Returns what is added up, of any thread; seconds of waits in `run` are no work."""
         return StageTime(
             self._name,
             self._num_steps,
-            max(self._busy - waiting_at_gate, 0.0),
+            max(self._busy - waiting_at_gate - waiting_for_credit, 0.0),
             self._cpu,
             self._input,
             self._output,
             waiting_at_gate,
+            waiting_for_credit,
         )

@@ -1,14 +1,24 @@
 """From a Plan to an Executor, and the plan that is taken when none is given."""
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from hetero_pipe.client import Client
 from hetero_pipe.data import Batch
 from hetero_pipe.errors import ConfigError, PlanError
-from hetero_pipe.nn import DenseStep, Embedding, current_device, find_embeddings
+from hetero_pipe.nn import (
+    Averager,
+    DenseStep,
+    Embedding,
+    Group,
+    current_device,
+    find_embeddings,
+)
 from hetero_pipe.pipeline import Executor, Stage, StalenessGate
 from hetero_pipe.plan import Plan, StagePlan, TablePlan, WorkersPlan
+from hetero_pipe.trainer.sparse import SparseWorker
 from hetero_pipe.trainer.stages import (
     PredictStage,
     PullStage,
@@ -17,8 +27,9 @@ from hetero_pipe.trainer.stages import (
     Trained,
     TrainStage,
 )
+from ps_server.spans import SpanRing
 
-__all__ = ["build_prediction", "build_training", "check_plan", "default_plan"]
+__all__ = ["Teamwork", "build_prediction", "build_training", "check_plan", "default_plan"]
 
 
 def default_plan(
@@ -63,41 +74,84 @@ def default_plan(
     )
 
 
+@dataclass(frozen=True)
+class Teamwork:
+    """What ties the steps of one worker to those of the others.
+
+    Attributes:
+        group: Of the replicas that take each step together, in `sync`.
+        averager: Of replicas that step by themselves, in other modes.
+        is_stopping: Whether this worker takes no step more.
+    """
+
+    group: Group | None
+    averager: Averager | None
+    is_stopping: Callable[[], bool]
+
+
 def build_training(
     plan: Plan,
-    batches: Iterator[Batch],
+    batches: Iterator[Batch | None],
     *,
     client: Client,
-    dense: DenseStep,
+    dense: DenseStep | SparseWorker,
     first_step: int,
     count: Callable[[int, Trained], Any],
+    team: Teamwork | None = None,
+    ring: SpanRing | None = None,
 ) -> tuple[Executor, StalenessGate]:
     """Returns the executor of training steps and the gate that bounds its staleness.
 
     `count` is told each step that is applied, in step order; its results come out.
+    `team` is None for a worker alone. `ring` records what each stage does when.
     """
-    gate = StalenessGate(plan.staleness, first_step=first_step)
+    mode = plan.workers.mode
+    # In `async`, the hand-offs alone hold a pull back.
+    staleness = sys.maxsize if mode == "async" else plan.staleness
+    gate = StalenessGate(staleness, first_step=first_step, ring=ring)
+    waits = team is not None and mode == "bounded"
     stages: list[Stage] = [
         RouteStage(client, _slots(plan)),
-        PullStage(client, insert=True, gate=gate),
-        TrainStage(dense),
-        PushStage(client, gate, count),
+        PullStage(client, insert=True, gate=gate, staleness=plan.staleness if waits else None),
+        *_training_stages(dense, team),
+        PushStage(client, gate, count, is_part=team is not None and mode == "sync"),
     ]
-    capacities = [stage.capacity for stage in plan.stages]
-    return Executor(batches, stages, capacities=capacities, first_step=first_step), gate
+    capacities = _capacities(plan, stages)
+    executor = Executor(batches, stages, capacities=capacities, first_step=first_step, ring=ring)
+    return executor, gate
 
 
 def build_prediction(
-    plan: Plan, batches: Iterator[Batch], *, client: Client, dense: DenseStep
+    plan: Plan, batches: Iterator[Batch], *, client: Client, dense: DenseStep | SparseWorker
 ) -> Executor:
     """Returns the executor of steps that predict: no row is created, nothing is pushed."""
     stages: list[Stage] = [
         RouteStage(client, _slots(plan)),
         PullStage(client, insert=False, gate=None),
-        PredictStage(dense),
+        *([PredictStage(dense)] if isinstance(dense, DenseStep) else dense.predicting_stages()),
     ]
-    capacities = [stage.capacity for stage in plan.stages if stage.name != "push"]
-    return Executor(batches, stages, capacities=capacities)
+    return Executor(batches, stages, capacities=_capacities(plan, stages))
+
+
+def _training_stages(dense: DenseStep | SparseWorker, team: Teamwork | None) -> Sequence[Stage]:
+    is_stopping = _never if team is None else team.is_stopping
+    if isinstance(dense, SparseWorker):
+        return dense.training_stages(is_stopping=is_stopping)
+    if team is None:
+        return [TrainStage(dense)]
+    return [TrainStage(dense, group=team.group, averager=team.averager, is_stopping=is_stopping)]
+
+
+def _never() -> bool:
+    return False
+
+
+def _capacities(plan: Plan, stages: Sequence[Stage]) -> list[int]:
+    """Returns how many steps may wait behind the reader and behind each stage."""
+    capacities = {stage.name: stage.capacity for stage in plan.stages}
+    # A sparse worker sends and receives where a whole one has its dense stage.
+    capacities |= {"send": capacities["pull"], "recv": capacities["dense"]}
+    return [capacities["read"], *(capacities[stage.name] for stage in stages)]
 
 
 def _slots(plan: Plan) -> Mapping[str, tuple[str, ...]]:

@@ -49,6 +49,17 @@ class EpochMetrics:
         with self._lock:
             return None if self._auc is None else self._auc.value()
 
+    def plus(self, other: "EpochMetrics") -> "EpochMetrics":
+        """Returns metrics of the samples of both."""
+        both, theirs = EpochMetrics.of_state(self.state()), EpochMetrics.of_state(other.state())
+        both._num_samples += theirs._num_samples
+        both._loss_sum += theirs._loss_sum
+        if both._auc is None or theirs._auc is None:
+            both._auc = None
+        else:
+            both._auc.merge(theirs._auc)
+        return both
+
     def state(self) -> dict[str, NDArray[Any]]:
         """Returns what was counted as arrays, by name; the histogram's empty bins are left out."""
         with self._lock:

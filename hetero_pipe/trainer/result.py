@@ -1,10 +1,14 @@
 """What training and evaluation found."""
 
-from dataclasses import dataclass
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
 
-from hetero_pipe.pipeline import Timeline
+from hetero_pipe.pipeline import ServerTime, Summary, Timeline
+from hetero_pipe.plan import Plan
 
-__all__ = ["Evaluation", "FitResult"]
+__all__ = ["Evaluation", "FitResult", "summarize"]
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,7 @@ class FitResult:
         mean_staleness: The pushes that a pull has missed, on average.
         timeline: Where the time of each stage went; `timeline.bottleneck` is the
             stage to make faster, and `print(timeline)` a table.
+        summary: What bounds the run and how to raise that; `print(summary)` says it.
         evaluations: On the evaluation reader, one an epoch.
     """
 
@@ -49,9 +54,47 @@ class FitResult:
     max_staleness: int
     mean_staleness: float
     timeline: Timeline
+    summary: Summary
     evaluations: tuple[Evaluation, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns all but timeline and summary, as `of_dict` takes it."""
+        own = ("timeline", "summary")
+        fields = {name: value for name, value in vars(self).items() if name not in own}
+        return {**fields, "evaluations": [asdict(each) for each in self.evaluations]}
+
+    @staticmethod
+    def of_dict(fields: Mapping[str, Any], summary: Summary) -> "FitResult":
+        """Returns the result that `to_dict` was taken of, with another summary and timeline."""
+        evaluations = tuple(Evaluation(**each) for each in fields["evaluations"])
+        return FitResult(
+            **{**fields, "evaluations": evaluations}, timeline=summary.timeline, summary=summary
+        )
 
     @property
     def samples_per_second(self) -> float:
         """Of training, 0 if nothing was trained."""
         return self.num_samples / self.seconds if self.seconds else 0.0
+
+
+def summarize(
+    plan: Plan,
+    timeline: Timeline,
+    *,
+    num_samples: int,
+    seconds: float,
+    servers: tuple[ServerTime, ...] = (),
+) -> Summary:
+    """Returns the summary of one worker of a plan, of its own stages and samples."""
+    mode = plan.workers.mode
+    return Summary(
+        timeline=timeline,
+        num_samples=num_samples,
+        seconds=seconds,
+        staleness=None if mode == "async" else plan.staleness,
+        mode=mode,
+        num_workers=plan.workers.num_dense,
+        num_servers=len(plan.servers or ()),
+        num_cores=len(os.sched_getaffinity(0)),
+        servers=servers,
+    )

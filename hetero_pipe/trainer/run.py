@@ -19,15 +19,17 @@ class RunSettings:
     Attributes:
         staleness: Pushes that a pull may miss.
         reader: `reader_settings` of the training data; None if unknown.
+        num_readers: Workers that share its batches.
     """
 
     staleness: int
     reader: Mapping[str, Setting] | None
+    num_readers: int = 1
 
 
-def settings_of(reader: Reader, *, staleness: int) -> RunSettings:
+def settings_of(reader: Reader, *, staleness: int, num_readers: int = 1) -> RunSettings:
     """Returns the settings of a run that trains on `reader`."""
-    return RunSettings(staleness, reader_settings(reader))
+    return RunSettings(staleness, reader_settings(reader), num_readers)
 
 
 def check_resume(saved: RunSettings | None, now: RunSettings, *, batch: int) -> None:
@@ -56,6 +58,8 @@ def check_resume(saved: RunSettings | None, now: RunSettings, *, batch: int) -> 
         differing = []
     else:
         differing = _differing(saved.reader, now.reader)
+    if saved is not None and saved.num_readers != now.num_readers:
+        differing.append(f"num_readers={saved.num_readers} saved and {now.num_readers} now")
     if differing and batch:
         raise CheckpointError(
             f"a run that goes on at batch {batch} of an epoch reads as it was saved, got "

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from hetero_pipe.client import Client, RoutedKeys
 from hetero_pipe.data import Batch, Lookup, occurrences
-from hetero_pipe.nn import DenseStep, TableRows
-from hetero_pipe.pipeline import StalenessGate
+from hetero_pipe.nn import Averager, DenseStep, Group, StepOutput, TableRows
+from hetero_pipe.pipeline import Finished, StalenessGate
 
 __all__ = [
     "PredictStage",
@@ -27,9 +27,9 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, eq=False)
 class Routed:
-    """A batch with the distinct keys of each table."""
+    """A batch with the distinct keys of each table; None, and no keys, takes part in a step."""
 
-    batch: Batch
+    batch: Batch | None
     keys: Mapping[str, RoutedKeys]
     lookups: Mapping[str, Lookup]
 
@@ -38,7 +38,7 @@ class Routed:
 class Pulled:
     """A batch with the rows of each table."""
 
-    batch: Batch
+    batch: Batch | None
     keys: Mapping[str, RoutedKeys]
     tables: Mapping[str, TableRows]
 
@@ -84,7 +84,10 @@ class RouteStage:
         self._client = client
         self._slots = slots
 
-    def run(self, step: int, batch: Batch) -> Routed:
+    def run(self, step: int, batch: Batch | None) -> Routed:
+        if batch is None:
+            none = self._client.route(np.empty(0, np.uint64))
+            return Routed(None, keys=dict.fromkeys(self._slots, none), lookups={})
         routed: dict[tuple[str, ...], RoutedKeys] = {}
         lookups: dict[tuple[str, ...], Lookup] = {}
         for slots in dict.fromkeys(self._slots.values()):
@@ -107,19 +110,36 @@ class PullStage:
         client: Pulls.
         insert: Whether missing rows are created.
         gate: Holds a pull that would miss too many pushes; None never does.
+        staleness: Pushes of each other worker that a pull may miss; None is any
+            number.
     """
 
     name = "pull"
 
-    def __init__(self, client: Client, *, insert: bool, gate: StalenessGate | None) -> None:
+    def __init__(
+        self,
+        client: Client,
+        *,
+        insert: bool,
+        gate: StalenessGate | None,
+        staleness: int | None = None,
+    ) -> None:
         self._client = client
         self._insert = insert
         self._gate = gate
+        self._staleness = staleness
 
     def run(self, step: int, routed: Routed) -> Pulled:
         if self._gate is not None:
             self._gate.wait_to_pull(step)
-        rows = self._client.pull(routed.keys, insert=self._insert)
+        if routed.batch is None:
+            return Pulled(None, routed.keys, tables={})
+        after_step = None if self._staleness is None else max(step - self._staleness, 0)
+        # Servers count updates from 1; a step that predicts is none of training.
+        number = step + 1 if self._insert else 0
+        rows = self._client.pull(
+            routed.keys, insert=self._insert, after_step=after_step, step=number
+        )
         tables = {name: TableRows(rows[name], routed.lookups[name]) for name in rows}
         return Pulled(routed.batch, routed.keys, tables)
 
@@ -130,21 +150,59 @@ class PullStage:
 
 
 class TrainStage:
-    """Trains the dense part and finds the gradients of the rows."""
+    """Trains the dense part and finds the gradients of the rows.
+
+    Args:
+        dense: The dense part.
+        group: Of the workers that take each step together; None takes it alone.
+        averager: Of replicas that step by themselves.
+        is_stopping: Whether no step more is to be taken, by any of the group.
+    """
 
     name = "dense"
 
-    def __init__(self, dense: DenseStep) -> None:
+    def __init__(
+        self,
+        dense: DenseStep,
+        *,
+        group: Group | None = None,
+        averager: Averager | None = None,
+        is_stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._dense = dense
+        self._group = group
+        self._averager = averager
+        self._is_stopping = is_stopping
 
     def run(self, step: int, pulled: Pulled) -> Trained:
-        output = self._dense.train(step, pulled.batch, pulled.tables)
+        output = self._train(step, pulled)
+        if self._averager is not None:
+            self._averager.after_step()
+        if pulled.batch is None:
+            none = np.empty(0, np.float32)
+            return Trained(pulled.keys, {}, 0.0, probabilities=none, labels=none)
         labels = pulled.batch.label
-        assert labels is not None, "DenseStep.train refuses a batch without labels"
+        assert labels is not None, "DenseStep refuses a batch without labels"
+        assert output is not None, "a batch has an output"
         return Trained(pulled.keys, output.gradients, output.loss, output.probabilities, labels)
 
+    def _train(self, step: int, pulled: Pulled) -> StepOutput | None:
+        """Returns the output of the batch, None without a batch."""
+        if self._group is None:
+            assert pulled.batch is not None, "a worker that steps by itself has a batch"
+            return self._dense.train(step, pulled.batch, pulled.tables)
+        parts = [] if pulled.batch is None else [(pulled.batch, pulled.tables)]
+        outputs = self._dense.train_parts(
+            step, parts, group=self._group, is_stopping=self._is_stopping()
+        )
+        if outputs is None:  # nobody has a sample, or one of them stops
+            raise Finished
+        return outputs[0] if outputs else None
+
     def close(self) -> None:
-        """Never waits."""
+        """Wakes a step that waits for other workers."""
+        if self._group is not None:
+            self._group.close()
 
 
 class PredictStage:
@@ -156,6 +214,7 @@ class PredictStage:
         self._dense = dense
 
     def run(self, step: int, pulled: Pulled) -> Prediction:
+        assert pulled.batch is not None, "a prediction is of a batch"
         probabilities = self._dense.predict(pulled.batch, pulled.tables)
         return Prediction(probabilities, pulled.batch.label)
 
@@ -172,20 +231,31 @@ class PushStage(Generic[Result]):
         count: Is then told step and batch, here and not in the caller's thread:
             a Ctrl-C comes to that one, and could fall between two lines of the
             count. What it returns comes out of the pipeline.
+        is_part: Whether the gradients are a part of all workers' step.
     """
 
     name = "push"
 
     def __init__(
-        self, client: Client, gate: StalenessGate, count: Callable[[int, Trained], Result]
+        self,
+        client: Client,
+        gate: StalenessGate,
+        count: Callable[[int, Trained], Result],
+        *,
+        is_part: bool = False,
     ) -> None:
         self._client = client
         self._gate = gate
         self._count = count
+        self._is_part = is_part
 
     def run(self, step: int, trained: Trained) -> Result:
         # Servers count updates from 1.
-        self._client.push(trained.keys, trained.gradients, step=step + 1)
+        if self._is_part:
+            weight = float(len(trained.labels))
+            self._client.push(trained.keys, trained.gradients, step=step + 1, weight=weight)
+        else:
+            self._client.push(trained.keys, trained.gradients, step=step + 1)
         self._gate.acknowledge(step)
         return self._count(step, trained)
 

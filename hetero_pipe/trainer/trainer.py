@@ -2,6 +2,8 @@
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -16,15 +18,18 @@ from hetero_pipe.metrics import auc, log_loss
 from hetero_pipe.nn import (
     DenseStep,
     Device,
+    Groups,
     Loss,
+    broadcast_model,
     dense_state,
     find_embeddings,
+    join_groups,
     load_dense_state,
     load_random_state,
     random_state,
     say_settings,
 )
-from hetero_pipe.plan import Plan
+from hetero_pipe.plan import Plan, Worker
 from hetero_pipe.trainer.build import build_prediction, check_plan, default_plan
 from hetero_pipe.trainer.callbacks import Callback, Progress
 from hetero_pipe.trainer.checkpoint import (
@@ -33,19 +38,24 @@ from hetero_pipe.trainer.checkpoint import (
     read_checkpoint,
     writing_checkpoint,
 )
+from hetero_pipe.trainer.dense_worker import DenseWorker
 from hetero_pipe.trainer.epoch import EpochMetrics
+from hetero_pipe.trainer.job import describe_job
 from hetero_pipe.trainer.loop import TrainLoop
 from hetero_pipe.trainer.record import Record
-from hetero_pipe.trainer.result import Evaluation, FitResult
+from hetero_pipe.trainer.result import Evaluation, FitResult, summarize
 from hetero_pipe.trainer.run import RunSettings, check_resume, settings_of
+from hetero_pipe.trainer.sparse import SparseWorker
 from hetero_pipe.trainer.stages import Prediction
+from hetero_pipe.trainer.team import Team
+from hetero_pipe.trainer.tracing import FitTrace
 from ps_server.spec import TableSpec
 
 __all__ = ["Trainer"]
 
 logger = logging.getLogger(__name__)
 
-METRICS, RANDOM = "metrics/", "random/"
+METRICS, RANDOM, BATCH = "metrics/", "random/", "batch"
 
 
 class Trainer:
@@ -77,13 +87,18 @@ class Trainer:
             Otherwise training goes on with their rows.
         plan: What runs where; by default `default_plan(model, ...)`. A plan
             brings its own servers and staleness.
+        worker: Which of the plan's workers this process is; None is the one of
+            a plan of one. Each worker runs the same calls, and they act as one:
+            a reader's batches are shared out, what is returned is of all of
+            them, and the first writes a checkpoint, which all can read.
 
     Raises:
         ConfigError: An argument is wrong, or the model has no Embedding.
-        PlanError: The plan is of another model.
+        PlanError: The plan is of another model, or has no such worker.
         ServerUnavailable: A server did not answer in time.
         SpecMismatch: A server has a table of that name with another spec.
         RouteMismatch: The servers serve as part of another set.
+        WorkerLost: Other workers did not come in time.
     """
 
     def __init__(
@@ -97,6 +112,7 @@ class Trainer:
         connect_timeout: float = 40.0,
         fresh: bool = False,
         plan: Plan | None = None,
+        worker: Worker | None = None,
     ) -> None:
         self._embeddings = find_embeddings(model)
         if not self._embeddings:
@@ -106,20 +122,109 @@ class Trainer:
             )
         self.plan = plan or default_plan(model, servers=servers, staleness=staleness)
         check_plan(self.plan, self._embeddings)
+        self._worker = worker or Worker()
+        self._worker.check(self.plan.workers)
         self._model = model
         self._optimizer = optimizer
         device = Device(self.plan.stage("dense").device)
         self._dense = DenseStep(model, loss=loss, optimizer=optimizer, device=device)
         say_settings()
-        self._client = Client(self.plan.servers, connect_timeout=connect_timeout)
-        try:
-            step = self._client.attach(self._specs(), fresh=fresh)
-        except BaseException:
-            self._client.close()
-            raise
-        self._loop = TrainLoop(self.plan, client=self._client, dense=self._dense, step=step)
+        has_joined = worker is not None and self.plan.servers is not None
+        self._server: DenseWorker | None = None
+        self._feeder: SparseWorker | None = None
+        with ExitStack() as undo:
+            self._client = undo.enter_context(
+                Client(self.plan.servers, connect_timeout=connect_timeout)
+            )
+            groups = join_groups(
+                self.plan.workers, self._worker, device=device, seconds=connect_timeout
+            )
+            undo.callback(groups.close)
+            # A dense worker serves the readers, whose team it is not in.
+            self._team = (
+                Team(Groups.solo())
+                if self._worker.stage == "dense"
+                else Team(groups, has_joined=has_joined)
+            )
+            step = self._meet(groups, fresh=fresh, connect_timeout=connect_timeout)
+            undo.pop_all()
+        self._loop = TrainLoop(
+            self.plan,
+            client=self._client,
+            dense=self._feeder or self._dense,
+            step=step,
+            model=model,
+            team=self._team,
+        )
         self._is_resuming = False
         self._run: RunSettings | None = None  # of the last `fit`, or as loaded
+
+    def _meet(self, groups: Groups, *, fresh: bool, connect_timeout: float) -> int:
+        """Meets the other workers and returns the steps that the tables have seen."""
+        stage = self._worker.stage
+        is_dense = stage == "dense"
+        step = 0 if is_dense else self._attach(fresh=fresh)
+        if self.plan.workers.dense:
+            groups.world.barrier()  # the tables are there
+        if is_dense:
+            step = self._client.attach(self._specs())
+        if stage != "sparse":
+            broadcast_model(groups.dense, self._model)
+        if stage == "whole":
+            return step
+        job = describe_job(self.plan, self._model, self._embeddings)
+        if is_dense:
+            server = DenseWorker(
+                self.plan,
+                self._worker,
+                dense=self._dense,
+                model=self._model,
+                groups=groups,
+                job=job,
+                connect_timeout=connect_timeout,
+            )
+            self._server = server.__enter__()
+        else:
+            feeder = SparseWorker(
+                self.plan.workers,
+                self._worker,
+                embeddings=self._embeddings,
+                job=job,
+                connect_timeout=connect_timeout,
+            )
+            self._feeder = feeder.__enter__()
+        return step
+
+    def _attach(self, *, fresh: bool) -> int:
+        """Meets the others on the servers and returns the steps that the tables have seen."""
+        if self._team.has_joined:
+            self._client.join(rank=self._team.rank, num_workers=self._team.size)
+        is_first = self._team.rank == 0
+        if is_first:  # or another one's new tables would be dropped
+            step = self._client.attach(self._specs(), fresh=fresh)
+        self._team.gather(None)
+        if not is_first:
+            step = self._client.attach(self._specs())
+        return int(max(self._team.gather(step)))
+
+    @contextmanager
+    def _calling(self, call: str) -> Iterator[dict[str, Any]]:
+        """Tells the others that a call has ended, or why it failed.
+
+        Yields:
+            To be filled with what dense workers return of the call.
+        """
+        told: dict[str, Any] = {}
+        with self._team.telling():
+            try:
+                yield told
+                if self._feeder is not None:
+                    self._feeder.end(call)
+                    self._team.groups.world.gather(told)
+            except BaseException as error:
+                if self._feeder is not None:
+                    self._feeder.fail(error, step=self._loop.step)
+                raise
 
     def fit(
         self,
@@ -130,6 +235,7 @@ class Trainer:
         max_steps: int | None = None,
         save_to: str | Path | None = None,
         callbacks: Sequence[Callback] | None = None,
+        trace: str | Path | None = None,
     ) -> FitResult:
         """Trains on every batch of a reader, `epochs` times.
 
@@ -144,6 +250,10 @@ class Trainer:
         With staleness 1 and more, what a pull misses is a matter of timing, so
         two runs differ a little.
 
+        Several workers share the batches and end together; Ctrl-C of one is one
+        of all. What is returned is of all their samples, but for `timeline` and
+        `mean_staleness`, which are this worker's.
+
         Args:
             reader: Has the slots of every Embedding, and labels.
             epochs: At least 0.
@@ -153,70 +263,134 @@ class Trainer:
                 also when Ctrl-C or wrong data end it early.
             callbacks: Told how it goes; by default a line of progress on a
                 terminal.
+            trace: A file for when each stage and each server did what, the latest
+                18,000 steps or so, as https://ui.perfetto.dev shows it; packed by gzip
+                if its name ends in `.gz`. Written also when `fit` fails.
 
         Raises:
             CheckpointError: A run was loaded that stands within an epoch of
                 another reader's batches; or `save_to` cannot be saved to.
-            ConfigError: The reader lacks a slot, or the model misbehaves.
+            ConfigError: The reader lacks a slot, the model misbehaves, or `trace`
+                cannot be written.
             DataError: The reader's files are wrong.
             NonFiniteError: A gradient is NaN or infinite; the steps before it
                 are applied, it is not.
             ServerError: A server failed.
             StageError: A stage failed otherwise.
+            WorkerLost: Another worker is gone.
         """
+        if self._server is not None:
+            return self._server.fit()
         self._check_idle("fit")
-        if epochs < 0:
-            raise ConfigError(f"epochs must be at least 0, got epochs={epochs}")
-        if max_steps is not None and max_steps < 0:
-            raise ConfigError(f"max_steps must be at least 0, got max_steps={max_steps}")
+        _check_counts(epochs, max_steps)
         self._check_reader(reader)
         if eval_reader is not None:
             self._check_reader(eval_reader)
+        with self._calling("fit") as told:
+            result = self._fit(
+                reader,
+                epochs=epochs,
+                eval_reader=eval_reader,
+                max_steps=max_steps,
+                save_to=save_to,
+                callbacks=callbacks,
+                trace=trace,
+            )
+            told.update(result.to_dict())
+        return result
+
+    def _fit(
+        self,
+        reader: Reader,
+        *,
+        epochs: int,
+        eval_reader: Reader | None,
+        max_steps: int | None,
+        save_to: str | Path | None,
+        callbacks: Sequence[Callback] | None,
+        trace: str | Path | None,
+    ) -> FitResult:
         if save_to is not None:
             self.check_save(save_to)  # before hours of training, not after
-        told = [Progress()] if callbacks is None else callbacks
+        told = ([Progress()] if self._team.rank == 0 else []) if callbacks is None else callbacks
         self._begin_run(reader)
-        total = Record()
+        total, num_steps = Record(), 0
         evaluations: list[Evaluation] = []
         is_saved = False
+        tracing = FitTrace(
+            trace,
+            client=self._client,
+            role="trainer" if self._team.size == 1 else f"worker {self._team.rank}",
+            gather=self._team.gather,
+            is_first=self._team.rank == 0,
+        )
+        tracing.start()
         try:
             for epoch in range(self._loop.position.epoch, epochs):
-                steps_left = None if max_steps is None else max_steps - total.num_steps
+                steps_left = None if max_steps is None else max_steps - num_steps
                 if steps_left == 0:
                     break
                 epoch_record, is_saved = Record(), False
                 is_whole = self._loop.run_epoch(
-                    reader, max_steps=steps_left, record=epoch_record, callbacks=told
+                    self._team.share(reader),
+                    max_steps=steps_left,
+                    record=epoch_record,
+                    callbacks=told,
+                    ring=tracing.ring,
                 )
                 total.add(epoch_record)
+                num_steps += max(self._team.gather(epoch_record.num_steps))
                 if save_to is not None:
-                    self.save(save_to)
+                    with tracing.during("save"):
+                        self.save(save_to)
                     is_saved = True
                 if not is_whole:
                     break
-                evaluation = None if eval_reader is None else self.evaluate(eval_reader)
-                evaluations += [] if evaluation is None else [evaluation]
+                evaluation = None
+                if eval_reader is not None:
+                    with tracing.during("evaluate"):
+                        evaluation = self.evaluate(eval_reader)
+                    evaluations.append(evaluation)
                 for callback in told:
                     callback.on_epoch(epoch, evaluation)
-        except (KeyboardInterrupt, DataError, NonFiniteError):  # what was trained is kept
-            if save_to is not None and not is_saved and not self._loop.is_torn:
+        except (KeyboardInterrupt, DataError, NonFiniteError) as error:  # what was trained is kept
+            if save_to is not None and not is_saved and self._can_all_save(error):
                 self.save(save_to)
             raise
+        else:
+            tracing.is_whole = True
+        finally:
+            tracing.stop()
+        metrics = self._team.metrics(self._loop.metrics)
+        whole = self._team.record(total)
         return FitResult(
-            num_steps=total.num_steps,
-            num_samples=total.num_samples,
-            seconds=total.seconds,
-            loss=self._loop.metrics.loss(),
-            auc=self._loop.metrics.auc(),
-            max_staleness=total.max_staleness,
+            num_steps=whole.num_steps,
+            num_samples=whole.num_samples,
+            seconds=whole.seconds,
+            loss=metrics.loss(),
+            auc=metrics.auc(),
+            max_staleness=whole.max_staleness,
             mean_staleness=total.num_missed / max(total.num_steps, 1),
             timeline=total.timeline,
+            summary=summarize(
+                self.plan,
+                total.timeline,
+                num_samples=total.num_samples,
+                seconds=total.seconds,
+                servers=tracing.servers,
+            ),
             evaluations=tuple(evaluations),
         )
 
+    def _can_all_save(self, error: BaseException) -> bool:
+        """Returns whether every worker ends `fit` by this error, between two steps."""
+        has_agreed = self._team.size == 1 or error is self._team.agreed
+        return has_agreed and not self._loop.is_torn
+
     def _begin_run(self, reader: Reader) -> None:
         """Stands where a loaded run does, if `reader` has its batches, or else at the start."""
-        run = settings_of(reader, staleness=self.plan.staleness)
+        num_readers = self.plan.workers.num_readers
+        run = settings_of(reader, staleness=self.plan.staleness, num_readers=num_readers)
         if self._is_resuming:
             check_resume(self._run, run, batch=self._loop.position.batch)
         else:
@@ -234,8 +408,16 @@ class Trainer:
             DataError: The reader's files are wrong.
             ServerError: A server failed.
         """
+        if self._server is not None:
+            return self._server.evaluate()
         self._check_idle("evaluate")
-        predictions = list(self._predictions(reader))
+        with self._calling("evaluate") as told:
+            evaluation = self._evaluate(reader)
+            told.update(asdict(evaluation))
+        return evaluation
+
+    def _evaluate(self, reader: Reader) -> Evaluation:
+        predictions = self._team.predictions(self._predictions(reader))
         all_labels = [p.labels for p in predictions if p.labels is not None]
         if not all_labels:
             raise ConfigError("evaluation needs samples with labels, got none from the reader")
@@ -256,16 +438,19 @@ class Trainer:
             DataError: The reader's files are wrong.
             ServerError: A server failed.
         """
+        if self._server is not None:
+            return self._server.predict()
         self._check_idle("predict")
-        parts = [p.probabilities for p in self._predictions(reader)]
+        with self._calling("predict"):
+            predictions = self._team.predictions(self._predictions(reader))
+        parts = [p.probabilities for p in predictions]
         return np.concatenate(parts) if parts else np.empty(0, np.float32)
 
     def _predictions(self, reader: Reader) -> Iterator[Prediction]:
         self._check_reader(reader)
-        batches = reader.in_order().batches(0)
-        with build_prediction(
-            self.plan, batches, client=self._client, dense=self._dense
-        ) as executor:
+        batches = self._team.share(reader.in_order()).batches(0)
+        dense = self._feeder or self._dense
+        with build_prediction(self.plan, batches, client=self._client, dense=dense) as executor:
             for _, prediction in executor.results():
                 yield prediction
 
@@ -280,8 +465,13 @@ class Trainer:
             CheckpointError: Something that is no checkpoint is at the path, or
                 it cannot be written to.
         """
-        with writing_checkpoint(Path(path)):
-            """Making its folder is the check; it is removed again."""
+        self._check_whole("save")
+
+        def check() -> None:
+            with writing_checkpoint(Path(path)):
+                """Making its folder is the check; it is removed again."""
+
+        self._team.together(check, ranks=[0])
 
     def save(self, path: str | Path) -> None:
         """Writes all that a resumed run needs to go on bit for bit into a folder.
@@ -298,12 +488,19 @@ class Trainer:
             ServerError: A server failed.
         """
         self._check_idle("save")
+        self._check_whole("save")
         if self._loop.is_torn:
             raise CheckpointError(
                 f"a checkpoint is of whole steps, got step {self._loop.step} applied in part when "
                 "training failed; load an earlier checkpoint"
             )
-        with writing_checkpoint(Path(path)) as writer:
+        with self._team.telling():
+            progress = self._progress()
+            self._team.together(lambda: self._write(Path(path), progress), ranks=[0])
+        logger.info("saved step %d to %s", self._loop.step, path)
+
+    def _write(self, path: Path, progress: Mapping[str, NDArray[Any]]) -> None:
+        with writing_checkpoint(path) as writer:
             for name in self._embeddings:
                 for file, pieces in self._client.save(name):
                     writer.add_snapshot(name, file, pieces)
@@ -313,12 +510,21 @@ class Trainer:
                 position=self._loop.position,
                 tables=self._specs(),
                 run=self._run,
-                progress={
-                    **_named(METRICS, self._loop.metrics.state()),
-                    **_named(RANDOM, random_state()),
-                },
+                progress=progress,
             )
-        logger.info("saved step %d to %s", self._loop.step, path)
+
+    def _progress(self) -> dict[str, NDArray[Any]]:
+        """Returns the metrics of all workers, and what is each one's own."""
+        own = _named(RANDOM, random_state())
+        if self._team.rank:  # the first one's is the position that the checkpoint names
+            own[BATCH] = np.array(self._loop.position.batch, np.int64)
+        metrics = self._team.metrics(self._loop.metrics)
+        states = [own] if self._team.size == 1 else self._team.gather(own)
+        progress = _named(METRICS, metrics.state())
+        for rank, state in enumerate(states):
+            # The first one's have their names without a rank, as those of a worker alone.
+            progress |= _named(_own(rank), state)
+        return progress
 
     def load(self, path: str | Path, *, resume: bool = True) -> None:
         """Sets all that `save` wrote into a folder, Paddle's random generators too.
@@ -337,12 +543,11 @@ class Trainer:
             ServerError: A server failed.
         """
         self._check_idle("load")
-        checkpoint = read_checkpoint(Path(path))
-        self._check_tables(checkpoint)
-        load_dense_state(self._model, self._optimizer, checkpoint.dense)
-        self._loop.is_torn = True  # until every table is there: a server may fail between two
-        for name, snapshots in checkpoint.snapshots.items():
-            self._client.load(name, snapshots)
+        self._check_whole("load")
+        with self._team.telling():
+            checkpoint = self._read(Path(path))
+            self._loop.is_torn = True  # until every table is there: a server may fail between two
+            self._team.together(lambda: self._load_tables(checkpoint), ranks=[0])
         self._loop.step = checkpoint.step
         self._is_resuming = resume
         self._run = checkpoint.run if resume else None
@@ -353,6 +558,22 @@ class Trainer:
         self._loop.is_torn = False
         logger.info("loaded step %d from %s", checkpoint.step, path)
 
+    def _read(self, path: Path) -> Checkpoint:
+        """Returns a checkpoint once every worker has set its dense state."""
+        held: list[Checkpoint] = []
+
+        def read() -> None:
+            held.append(read_checkpoint(path))
+            self._check_tables(held[0])
+            load_dense_state(self._model, self._optimizer, held[0].dense)
+
+        self._team.together(read)
+        return held[0]
+
+    def _load_tables(self, checkpoint: Checkpoint) -> None:
+        for name, snapshots in checkpoint.snapshots.items():
+            self._client.load(name, snapshots)
+
     def _load_progress(self, checkpoint: Checkpoint) -> None:
         if checkpoint.progress is None:
             logger.warning(
@@ -361,8 +582,12 @@ class Trainer:
                 checkpoint.path,
             )
             return
-        self._loop.metrics = EpochMetrics.of_state(_under(METRICS, checkpoint.progress))
-        load_random_state(_under(RANDOM, checkpoint.progress))
+        if self._team.rank == 0:  # it goes on with those of all
+            self._loop.metrics = EpochMetrics.of_state(_under(METRICS, checkpoint.progress))
+        own = _under(_own(self._team.rank), checkpoint.progress)
+        if BATCH in own:
+            self._loop.position = Position(self._loop.position.epoch, int(own[BATCH]))
+        load_random_state(_under(RANDOM, own))
 
     def _check_tables(self, checkpoint: Checkpoint) -> None:
         """Refuses a checkpoint whose rows do not fit this model's tables."""
@@ -389,8 +614,20 @@ class Trainer:
                 logger.warning("table %s goes on with other settings: %s", name, "; ".join(changed))
 
     def close(self) -> None:
-        """Gives up the connections, or the tables of this process."""
-        self._client.close()
+        """Gives up the connections, or the tables of this process.
+
+        A worker says goodbye, unless it failed: then the others are told that it is lost.
+        """
+        try:
+            if self._team.has_joined and not self._team.has_failed:
+                self._team.has_joined = False
+                self._client.goodbye()
+        finally:
+            for peers in (self._feeder, self._server):
+                if peers is not None:
+                    peers.__exit__(None, None, None)
+            self._client.close()
+            self._team.close()
 
     def __enter__(self) -> "Trainer":
         return self
@@ -401,6 +638,11 @@ class Trainer:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        if error is not None:
+            peers = self._feeder or self._server
+            if peers is not None:
+                peers.fail(error, step=self._loop.step)
+            self._team.fail(error)
         self.close()
 
     def _check_idle(self, method: str) -> None:
@@ -408,6 +650,13 @@ class Trainer:
             raise ConfigError(
                 f"{method} is called when no step is under way, got it from on_step; call it from "
                 "on_epoch or after fit, which takes max_steps= and save_to="
+            )
+
+    def _check_whole(self, method: str) -> None:
+        if self._worker.stage != "whole":
+            raise ConfigError(
+                f"{method} needs tables, dense part and reader in one worker, got a "
+                f"{self._worker.stage} worker; train with whole workers where you need it"
             )
 
     def _specs(self) -> list[TableSpec]:
@@ -423,8 +672,19 @@ class Trainer:
                 )
 
 
+def _check_counts(epochs: int, max_steps: int | None) -> None:
+    if epochs < 0:
+        raise ConfigError(f"epochs must be at least 0, got epochs={epochs}")
+    if max_steps is not None and max_steps < 0:
+        raise ConfigError(f"max_steps must be at least 0, got max_steps={max_steps}")
+
+
 def _named(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     return {prefix + name: array for name, array in arrays.items()}
+
+
+def _own(rank: int) -> str:
+    return f"worker-{rank}/" if rank else ""
 
 
 def _under(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

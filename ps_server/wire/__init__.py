@@ -1,7 +1,7 @@
 """How is a parameter server spoken to? The messages of `proto/ps_server/wire/ps.proto`.
 
-The stubs are built from the .proto file; `codec` turns arrays and specs into
-messages and back. Nothing here opens a connection.
+The stubs are built from the .proto file; `codec` and `trace` turn arrays, specs
+and spans into messages and back. Nothing here opens a connection.
 """
 
 from ps_server.wire.codec import (
@@ -12,6 +12,7 @@ from ps_server.wire.codec import (
     spec_from_message,
     spec_to_message,
 )
+from ps_server.wire.trace import spans_from_message, spans_to_message
 
 __all__ = [
     "MAX_MESSAGE_BYTES",
@@ -19,6 +20,8 @@ __all__ = [
     "bytes_from_array",
     "route_from_message",
     "route_to_message",
+    "spans_from_message",
+    "spans_to_message",
     "spec_from_message",
     "spec_to_message",
 ]

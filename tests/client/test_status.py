@@ -53,7 +53,14 @@ def test_a_failed_call_names_server_and_details(channel, code):
 
 @pytest.mark.parametrize(
     "kind",
-    [store.TableNotFound, store.SpecMismatch, store.RouteMismatch, store.SnapshotError],
+    [
+        store.TableNotFound,
+        store.SpecMismatch,
+        store.RouteMismatch,
+        store.SnapshotError,
+        store.WorkerLost,
+        store.Stopping,
+    ],
 )
 def test_a_store_in_this_process_and_one_behind_grpc_fail_alike(kind):
     assert type(translate_store_error(kind("x"), "embedded")) is ERROR_OF[STATUS_OF[kind]]

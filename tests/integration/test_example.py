@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import hetero_pipe as hp
+from tests.traces import Trace
 
 ROOT = Path(__file__).parents[2]
 TRAIN = ROOT / "examples" / "ctr" / "train.py"
@@ -145,7 +146,8 @@ def test_without_json_it_prints_a_table_and_is_quiet(user, parquet):
     assert done.returncode == 0
     lines = dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
     assert float(lines["auc"]) > 0.5
-    assert "samples/s" not in done.stderr  # progress is for terminals
+    assert "· step " not in done.stderr  # progress is for terminals
+    assert done.stderr.splitlines()[-1].startswith("advice: ")
 
 
 @pytest.mark.parametrize("model", ["wide_deep", "dcn", "dlrm", "din"])
@@ -200,7 +202,7 @@ def test_help_shows_every_flag(user):
     text = user.train("--help").stdout
     flags = """
         model data format label slots dense history target multi-hot-separator eval-data servers
-        staleness epochs batch-size dim lr seed save load fresh connect-timeout dry-run json
+        staleness epochs batch-size dim lr seed save load fresh connect-timeout dry-run json trace
     """
     for flag in flags.split():
         assert f"--{flag}" in text
@@ -225,6 +227,21 @@ def test_two_daemons_give_the_embedded_result_to_the_last_digit(user, parquet):
     assert loaded["steps"] == 0
     assert 0 <= stale["max_staleness"] <= 2
     assert list(user.temporary.iterdir()) == []
+
+
+def test_a_trace_shows_the_trainer_and_every_server(user, parquet):
+    with user.server() as one, user.server() as two:
+        servers = ["--servers", f"{one},{two}"]
+        done = user.train("--data", parquet, *servers, "--trace", "t.json.gz", "--epochs", "1")
+    assert done.returncode == 0
+    trace = Trace.read(user.home / "t.json.gz")
+    trace.check()
+    roles = {name.rpartition(" ")[0] for name in trace.processes()}
+    assert roles == {"trainer", f"ps-server {one}", f"ps-server {two}"}
+    assert trace.steps("trainer", "push") == list(range(len(trace.slices("trainer", "read"))))
+    for line in ("where time went: ", f"ps-server {one} ", f"ps-server {two} ", "bound 1 / "):
+        assert f"\n{line}" in done.stderr
+    assert "where time went" not in done.stdout
 
 
 def test_a_trainer_may_start_before_its_servers(user, parquet):

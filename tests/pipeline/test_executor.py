@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hetero_pipe.errors import DataError, NonFiniteError, ServerUnavailable, StageError
-from hetero_pipe.pipeline import Executor, StalenessGate
+from hetero_pipe.pipeline import Executor, Finished, StalenessGate
 from tests.oracles.serial_executor import run_serially
 
 LATER = 30.0
@@ -416,3 +416,15 @@ def test_an_interrupt_while_threads_start_leaves_none(monkeypatch):
         pass
     assert len(started) == 2
     assert not any(thread.is_alive() for thread in started)
+
+
+def test_a_stage_that_finds_the_end_ends_what_comes_before_it():
+    """An endless source, and a stage in the middle that knows the last step."""
+
+    def last(step, item):
+        if step == 3:
+            raise Finished
+        return item
+
+    with Executor(itertools.count(), chain(last, last), capacities=[1, 1, 1]) as executor:
+        assert list(executor.results()) == [(0, 0), (1, 1), (2, 2)]

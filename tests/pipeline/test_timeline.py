@@ -32,13 +32,13 @@ def test_each_second_of_a_stage_goes_to_what_it_did():
     stage.start()
     for waited, ran, on_core, held in [(1, 10, 4, 100), (2, 20, 8, 200)]:
         clock.now += waited
-        stage.has_input()
+        stage.has_input(0)
         clock.now += ran
         cpu.now += on_core
-        stage.has_run()
+        stage.has_run(0)
         clock.now += held
         cpu.now += 0.5  # the hand-off's, which is no work
-        stage.has_output()
+        stage.has_output(0)
     assert stage.time(waiting_at_gate=6.0) == StageTime(
         "pull",
         num_steps=2,

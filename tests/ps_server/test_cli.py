@@ -93,12 +93,33 @@ def test_many_signals_at_once_end_it_as_one_does(daemon):
     assert_ends_well(server)
 
 
-def test_signal_before_it_listens_ends_it_too(spawn, tmp_path):
-    """Whether it has begun to listen or not: it ends by the signal, one way or the other."""
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signal_before_its_first_line_ends_it_well_if_it_was_started_with_signals_blocked(
+    spawn, number
+):
+    """Before that line only the kernel can hold a signal; a launcher may ask it to."""
     for _ in range(3):
-        server = spawn("--listen", "127.0.0.1:0")
-        server.signal(signal.SIGTERM)
-        assert server.process.wait(LATER) in (0, -signal.SIGTERM)
+        held = signal.pthread_sigmask(signal.SIG_BLOCK, [number])
+        try:
+            server = spawn("--listen", "127.0.0.1:0")
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, held)
+        server.signal(number)
+        assert_ends_well(server)
+        assert server.stderr() == ""
+
+
+@pytest.mark.parametrize("module", ["grpc", "google.protobuf", "ps_server.table"])
+def test_signal_while_it_loads_ends_it_well(tmp_path, module):
+    """The launcher that gives up a job stops servers that have not come up yet."""
+    command = [sys.executable, "-X", "importtime", "-m", "ps_server", "--listen", "127.0.0.1:0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        # A line is printed when a module has been loaded.
+        loaded = next(line for line in process.stderr if line.split()[-1] == module.encode())
+        process.send_signal(signal.SIGTERM)
+        assert b"Traceback" not in loaded + process.stderr.read()
+        assert process.wait(AT_MOST) == 0
+        assert process.stdout.read() == b""
 
 
 def test_signal_ends_it_while_a_request_runs(daemon, tmp_path, wait_until):
@@ -164,7 +185,7 @@ def test_it_serves_though_nobody_reads_its_stdout(spawn, free_address):
 
 def test_it_runs_without_paddle_and_without_hetero_pipe():
     script = (
-        "import sys; import ps_server.cli; "
+        "import sys; import ps_server.daemon; "
         "print([name for name in ('paddle', 'hetero_pipe') if name in sys.modules])"
     )
     done = subprocess.run(

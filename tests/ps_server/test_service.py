@@ -11,7 +11,13 @@ import pytest
 from ps_server.route import Route, ServerRef
 from ps_server.server import Server
 from ps_server.spec import SGD, Adagrad, Constant, TableSpec
-from ps_server.wire import ps_pb2, ps_pb2_grpc, route_to_message, spec_to_message
+from ps_server.wire import (
+    ps_pb2,
+    ps_pb2_grpc,
+    route_to_message,
+    spans_from_message,
+    spec_to_message,
+)
 
 LATER = 30.0
 SPEC = TableSpec("user", 4, SGD(1.0), Constant(0.5))
@@ -379,3 +385,51 @@ def test_hostile_requests_beside_good_ones_lose_nothing(peer):
             future.result(LATER)
     (rows,) = peer.pull(zeros).rows
     assert np.frombuffer(rows, np.float32).tolist() == [0.5 - 201] * 4
+
+
+# ------------------------------------------------------------------ trace
+
+
+def trace(peer, action):
+    return peer.stub.Trace(ps_pb2.TraceRequest(action=action))
+
+
+def test_a_trace_has_the_requests_between_its_start_and_its_stop(peer):
+    peer.pull()
+    before = trace(peer, "START").clock
+    request = ps_pb2.PullRequest(
+        route=peer.route.fingerprint, tables=[ps_pb2.TableKeys(table="user", keys=KEY_BYTES)]
+    )
+    for step in (0, 4):
+        request.step = step
+        peer.stub.Pull(request)
+    peer.push(KEY_BYTES, ONES.tobytes(), step=5)
+    with pytest.raises(grpc.RpcError):
+        peer.pull(tables=("item",))  # one that was refused is none that was served
+    reply = trace(peer, "STOP")
+    peer.pull()
+    spans = spans_from_message(reply, role="ps-server")
+    assert [spans.texts[name] for name in spans.names] == ["Pull", "Pull", "Push"]
+    assert spans.steps.tolist() == [-1, 3, 4]
+    assert all(spans.texts[track].startswith("request") for track in spans.tracks)
+    edges = np.stack([spans.starts, spans.ends], axis=1).ravel()
+    assert (np.diff([before, *edges, reply.clock]) >= 0).all()
+    assert trace(peer, "STOP").process == ""  # it records no more
+
+
+def test_a_new_start_forgets_what_was_recorded(peer):
+    trace(peer, "START")
+    peer.pull()
+    trace(peer, "START")
+    assert trace(peer, "CLOCK").starts == b""
+    reply = trace(peer, "STOP")
+    assert (reply.starts, reply.num_dropped) == (b"", 0)
+    assert reply.process
+
+
+@pytest.mark.parametrize("step", [-(2**63), -1, 2**63 - 1])
+def test_a_pull_of_a_step_that_cannot_be_is_served(peer, step):
+    trace(peer, "START")
+    peer.stub.Pull(ps_pb2.PullRequest(route=peer.route.fingerprint, step=step))
+    spans = spans_from_message(trace(peer, "STOP"), role="ps-server")
+    assert spans.steps.tolist() == [max(step - 1, -1)]

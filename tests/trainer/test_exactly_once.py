@@ -63,10 +63,10 @@ class FaultyClient(Client):
         self.num_pulls = 0
         self.attach([SPEC])
 
-    def pull(self, keys, *, insert):
+    def pull(self, keys, *, insert, **options):
         self.script.at(Fault.PULL, self.num_pulls)
         self.num_pulls += 1
-        rows = super().pull(keys, insert=insert)
+        rows = super().pull(keys, insert=insert, **options)
         self.script.delay()
         return rows
 
@@ -300,8 +300,8 @@ def test_the_bound_is_tight(staleness):
     class Telling(FaultyClient):
         has_pulled_all = threading.Event()
 
-        def pull(self, keys, *, insert):
-            rows = super().pull(keys, insert=insert)
+        def pull(self, keys, *, insert, **options):
+            rows = super().pull(keys, insert=insert, **options)
             if self.num_pulls == staleness + 1:
                 self.has_pulled_all.set()
             return rows

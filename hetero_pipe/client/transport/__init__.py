@@ -7,6 +7,17 @@ from hetero_pipe.client.transport.protocol import (
     Keys,
     Reply,
     ServerStats,
+    ServerTrace,
+    TraceAction,
 )
 
-__all__ = ["ControlPlane", "DataPlane", "Gradients", "Keys", "Reply", "ServerStats"]
+__all__ = [
+    "ControlPlane",
+    "DataPlane",
+    "Gradients",
+    "Keys",
+    "Reply",
+    "ServerStats",
+    "ServerTrace",
+    "TraceAction",
+]

@@ -12,11 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetero_pipe.client.status import translate_status
-from hetero_pipe.client.transport.protocol import Gradients, Keys, Reply, ServerStats
+from hetero_pipe.client.transport.protocol import (
+    Gradients,
+    Keys,
+    Reply,
+    ServerStats,
+    ServerTrace,
+    TraceAction,
+)
 from hetero_pipe.errors import ServerUnavailable
 from ps_server.route import Route
 from ps_server.spec import TableSpec
-from ps_server.store import TableStats
+from ps_server.store import WAIT_SECONDS, TableStats
 from ps_server.wire import (
     MAX_MESSAGE_BYTES,
     array_from_bytes,
@@ -25,6 +32,7 @@ from ps_server.wire import (
     ps_pb2_grpc,
     route_from_message,
     route_to_message,
+    spans_from_message,
     spec_from_message,
     spec_to_message,
 )
@@ -35,6 +43,9 @@ CHUNK_BYTES = 1 << 20
 
 # A pull or push takes milliseconds; a server that needs longer is stuck or gone.
 CALL_SECONDS = 60.0
+# One that waits for another worker takes as long as that one's step. The server sees by its stream
+# whether that one lives, and ends the wait if not; that the server lives is seen by keep-alive.
+LONG_CALL_SECONDS = WAIT_SECONDS + CALL_SECONDS
 # A save or load moves a whole table; it fails by the connection, hardly ever by this.
 BULK_SECONDS = 3600.0
 RETRY_SECONDS = 0.2
@@ -81,6 +92,29 @@ class _Call(Reply[Value]):
         return self._decode(reply)
 
 
+class _Joining(Reply[None]):
+    """A stream that stays open: the first answer says that its worker is a member.
+
+    Nobody reads on: it ends when the server or the channel does, or the process.
+    """
+
+    def __init__(self, stream: Any, address: str) -> None:  # grpc has no stubs
+        self._stream = stream
+        self._address = address
+
+    def result(self) -> None:
+        # The stream has no deadline, its first answer has one.
+        give_up = threading.Timer(CALL_SECONDS, self._stream.cancel)
+        give_up.daemon = True
+        give_up.start()
+        try:
+            next(self._stream)
+        except grpc.RpcError as error:
+            raise translate_status(error, self._address) from error
+        finally:
+            give_up.cancel()
+
+
 class GrpcTransport:
     """Both planes to the server at `address`. Connects at the first call.
 
@@ -93,17 +127,42 @@ class GrpcTransport:
         self._channel = grpc.insecure_channel(address, options=OPTIONS)
         self._stub = ps_pb2_grpc.ParameterServerStub(self._channel)
         self._ids: dict[str, int] = {}
+        self._membership: Any = None  # the stream of `join`; grpc cancels one that nobody holds
 
-    def pull(self, route: int, keys: Keys, *, insert: bool) -> Reply[list[NDArray[np.float32]]]:
-        request = ps_pb2.PullRequest(route=route, insert=insert)
+    def pull(
+        self,
+        route: int,
+        keys: Keys,
+        *,
+        insert: bool,
+        rank: int | None = None,
+        after_step: int | None = None,
+        step: int = 0,
+    ) -> Reply[list[NDArray[np.float32]]]:
+        request = ps_pb2.PullRequest(
+            route=route, insert=insert, rank=rank, after_step=after_step, step=step
+        )
         for name, wanted in keys.items():
             request.tables.add(table=name, keys=bytes_from_array(wanted), id=self._ids.get(name, 0))
         sizes = [len(wanted) for wanted in keys.values()]
-        return self._start(self._stub.Pull, request, lambda reply: _rows(reply, sizes))
+        return self._start(
+            self._stub.Pull,
+            request,
+            lambda reply: _rows(reply, sizes),
+            seconds=CALL_SECONDS if after_step is None else LONG_CALL_SECONDS,
+        )
 
-    def push(self, route: int, gradients: Gradients, *, step: int) -> Reply[None]:
+    def push(
+        self,
+        route: int,
+        gradients: Gradients,
+        *,
+        step: int,
+        rank: int | None = None,
+        weight: float | None = None,
+    ) -> Reply[None]:
         # Parts are made in the request: one that is made before it is copied into it.
-        request = ps_pb2.PushRequest(route=route, step=step)
+        request = ps_pb2.PushRequest(route=route, step=step, rank=rank, weight=weight)
         for name, (keys, gradient) in gradients.items():
             request.tables.add(
                 table=name,
@@ -111,7 +170,12 @@ class GrpcTransport:
                 gradients=bytes_from_array(gradient),
                 id=self._ids.get(name, 0),
             )
-        return self._start(self._stub.Push, request, _nothing)
+        return self._start(
+            self._stub.Push,
+            request,
+            _nothing,
+            seconds=CALL_SECONDS if weight is None else LONG_CALL_SECONDS,
+        )
 
     def stats(self) -> Reply[ServerStats]:
         return self._start(self._stub.Stats, ps_pb2.StatsRequest(), _server_stats)
@@ -151,6 +215,33 @@ class GrpcTransport:
         return self._start(
             self._stub.Load, requests, lambda reply: int(reply.num_rows), seconds=BULK_SECONDS
         )
+
+    def trace(self, action: TraceAction) -> Reply[ServerTrace]:
+        request = ps_pb2.TraceRequest(action=action.value)
+        return self._start(self._stub.Trace, request, self._traced)
+
+    def _traced(self, message: ps_pb2.TraceReply) -> ServerTrace:
+        spans = spans_from_message(message, role=f"ps-server {self.address}")
+        return ServerTrace(message.clock, spans if message.process else None)
+
+    def join(self, rank: int, *, num_workers: int, name: str) -> Reply[None]:
+        request = ps_pb2.JoinRequest(rank=rank, num_workers=num_workers, name=name)
+        try:
+            self._membership = _uninterrupted(lambda: self._stub.Join(request))
+        except ValueError as error:  # the channel is closed
+            raise _closed(self.address) from error
+        return _Joining(self._membership, self.address)
+
+    def leave(self) -> None:
+        if self._membership is not None:
+            self._membership.cancel()
+
+    def set_clock(self, rank: int, first_step: int | None) -> Reply[None]:
+        request = ps_pb2.SetClockRequest(rank=rank, first_step=first_step)
+        return self._start(self._stub.SetClock, request, _nothing)
+
+    def goodbye(self, rank: int) -> Reply[None]:
+        return self._start(self._stub.Goodbye, ps_pb2.GoodbyeRequest(rank=rank), _nothing)
 
     def close(self) -> None:
         self._channel.close()

@@ -7,6 +7,7 @@ stand beside the same control plane.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ps_server.route import Route
+from ps_server.spans import Spans
 from ps_server.spec import TableSpec
 from ps_server.store import TableStats
 
@@ -24,6 +26,14 @@ Keys = Mapping[str, NDArray[np.uint64]]
 
 Gradients = Mapping[str, tuple[NDArray[np.uint64], NDArray[np.float32]]]
 """Keys `[n]` and gradients `[n, dim]` by table."""
+
+
+class TraceAction(Enum):
+    """What a server is asked for its trace."""
+
+    CLOCK = "CLOCK"
+    START = "START"
+    STOP = "STOP"
 
 
 @dataclass(frozen=True)
@@ -43,6 +53,19 @@ class ServerStats:
     tables: Mapping[str, TableStats]
 
 
+@dataclass(frozen=True)
+class ServerTrace:
+    """What a server tells of when it did what.
+
+    Attributes:
+        clock: Seconds of its own clock, read as it answered.
+        spans: What it recorded, on that clock; None if it was not asked to.
+    """
+
+    clock: float
+    spans: Spans | None
+
+
 class Reply(Protocol[Value_co]):
     """What a server will have answered: all servers are asked before one is waited for."""
 
@@ -57,18 +80,43 @@ class Reply(Protocol[Value_co]):
 class DataPlane(Protocol):
     """Rows from and gradients to one server. Called from any thread."""
 
-    def pull(self, route: int, keys: Keys, *, insert: bool) -> Reply[list[NDArray[np.float32]]]:
-        """Asks for the rows `[n, dim]` of keys of each table."""
+    def pull(
+        self,
+        route: int,
+        keys: Keys,
+        *,
+        insert: bool,
+        rank: int | None = None,
+        after_step: int | None = None,
+        step: int = 0,
+    ) -> Reply[list[NDArray[np.float32]]]:
+        """Asks for the rows `[n, dim]` of keys of each table.
 
-    def push(self, route: int, gradients: Gradients, *, step: int) -> Reply[None]:
-        """Sends gradients; the reply says that they are applied."""
+        With `after_step`, the server waits until no worker's clock is below it;
+        `rank` is who asks. `step` is what a trace calls it, from 1; 0 is of no step.
+        """
+
+    def push(
+        self,
+        route: int,
+        gradients: Gradients,
+        *,
+        step: int,
+        rank: int | None = None,
+        weight: float | None = None,
+    ) -> Reply[None]:
+        """Sends gradients; the reply says that they are applied.
+
+        With `rank`, they are the step of a worker that has joined; with `weight`
+        too, its part of everybody's step.
+        """
 
     def close(self) -> None:
         """Gives up the connection; replies that are awaited fail."""
 
 
 class ControlPlane(Protocol):
-    """Tables and snapshots of one server. Called from any thread."""
+    """Tables, snapshots and workers of one server. Called from any thread."""
 
     def stats(self) -> Reply[ServerStats]:
         """Asks what the server is and holds."""
@@ -84,3 +132,18 @@ class ControlPlane(Protocol):
 
     def load(self, route: int, table: str, paths: Sequence[Path]) -> Reply[int]:
         """Replaces the rows of a table on this server; the reply is how many it then holds."""
+
+    def trace(self, action: TraceAction) -> Reply[ServerTrace]:
+        """Begins or ends the recording of spans, or asks for the time alone."""
+
+    def join(self, rank: int, *, num_workers: int, name: str) -> Reply[None]:
+        """Makes this process a worker that others wait for, until it is gone."""
+
+    def leave(self) -> None:
+        """Breaks what `join` began, without a goodbye."""
+
+    def set_clock(self, rank: int, first_step: int | None) -> Reply[None]:
+        """Starts a worker's clock after so many steps; None stops it."""
+
+    def goodbye(self, rank: int) -> Reply[None]:
+        """Says that a worker leaves for good."""

@@ -1,0 +1,22 @@
+"""Where do processes start, and as which worker or server of the job?
+
+One script is every process of a job. `begin` is its first line and `run` its
+last: between them they read what started the process (Paddle's launcher, our
+own, or a hand) and give its `main` one list of arguments. `add_arguments` says
+which, `workers_plan` and `worker` make of them what a Trainer takes. It never
+trains, and nothing but it and `hetero_pipe.cli` reads the environment.
+"""
+
+from hetero_pipe.launch.arguments import add_arguments, worker, workers_plan
+from hetero_pipe.launch.local import LocalJob, run_local_job
+from hetero_pipe.launch.run import begin, run
+
+__all__ = [
+    "LocalJob",
+    "add_arguments",
+    "begin",
+    "run",
+    "run_local_job",
+    "worker",
+    "workers_plan",
+]

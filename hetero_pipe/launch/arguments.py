@@ -1,0 +1,117 @@
+"""The flags by which every process of a job is told what it is."""
+
+import argparse
+from pathlib import Path
+
+from hetero_pipe.errors import ConfigError
+from hetero_pipe.plan import MODES, WIRES, Worker, WorkersPlan
+
+__all__ = ["add_arguments", "worker", "workers_plan"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags of servers and workers to a script's own.
+
+    Without any of them, a script is one process that trains alone. Their values
+    are `servers`, `mode`, `staleness`, `average_every`, `wire`, `trace`,
+    `worker`, `num_workers`, `coordinator`, `stage` and `dense_workers`.
+    """
+    default = WorkersPlan()
+    job = parser.add_argument_group("the job", "the same for all of its processes")
+    add = job.add_argument
+    add("--servers", metavar="HOST:PORT,...", type=_names, help="default: tables in this process")
+    add("--mode", choices=MODES, default=default.mode, help="default: %(default)s")
+    add("--staleness", metavar="K", type=int, default=0, help="latest pushes a pull may miss")
+    add(
+        "--average-every",
+        metavar="STEPS",
+        type=int,
+        default=default.average_every,
+        help="between two averages of dense parameters; default: %(default)s",
+    )
+    add(
+        "--num-workers",
+        metavar="N",
+        type=int,
+        default=default.num_readers,
+        help="that read: whole or sparse ones; default: %(default)s",
+    )
+    add(
+        "--dense-workers",
+        metavar="HOST:PORT,...",
+        type=_addresses,
+        default=[],
+        help="where dense workers listen, by rank; default: workers are whole",
+    )
+    add(
+        "--coordinator",
+        metavar="HOST:PORT",
+        type=_address,
+        help="where the workers meet: a free port of worker 0's host",
+    )
+    add("--wire", choices=WIRES, default=default.wire, help="between workers; default: %(default)s")
+    own = parser.add_argument_group("this process", "`hetero-pipe launch` fills them in")
+    add = own.add_argument
+    add(
+        "--stage",
+        choices=["whole", "sparse", "dense"],
+        help="what it runs: all, or (with --dense-workers) one side; default: whole",
+    )
+    add("--worker", metavar="RANK", type=int, default=0, help="among those of its stage, from 0")
+    add("--trace", metavar="FILE", type=Path, help="write where time went, for Perfetto")
+
+
+def workers_plan(flags: argparse.Namespace) -> WorkersPlan:
+    """Returns the training processes that the flags name.
+
+    Raises:
+        PlanError: There can be no such processes.
+    """
+    return WorkersPlan(
+        mode=flags.mode,
+        num_readers=flags.num_workers,
+        dense=tuple(flags.dense_workers),
+        wire=flags.wire,
+        average_every=flags.average_every,
+    )
+
+
+def worker(flags: argparse.Namespace) -> Worker:
+    """Returns which of the training processes the flags say this one is.
+
+    Raises:
+        ConfigError: A role of the job is missing from the flags.
+        PlanError: The job has no such worker.
+    """
+    stage = flags.stage or "whole"
+    if stage != "whole" and not flags.dense_workers:
+        raise ConfigError(
+            f"a {stage} worker needs the addresses of the dense workers, got none; name them all "
+            "(--dense-workers HOST:PORT,...), or start a whole job with hetero-pipe launch "
+            "--sparse S --dense D"
+        )
+    if stage == "whole" and flags.dense_workers:
+        raise ConfigError(
+            f"beside {len(flags.dense_workers)} dense workers a worker is sparse or dense, got a "
+            "whole one; say which it is (--stage sparse)"
+        )
+    found = Worker(stage=stage, rank=flags.worker, coordinator=flags.coordinator)
+    found.check(workers_plan(flags))
+    return found
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _addresses(text: str) -> list[str]:
+    return [_address(name) for name in _names(text)]
+
+
+def _address(text: str) -> str:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise argparse.ArgumentTypeError(
+            f"an address is HOST:PORT with a port from 1 to 65535, got {text!r}"
+        )
+    return text

@@ -1,0 +1,286 @@
+"""A whole job on this host: starts its servers and workers, and leaves none behind."""
+
+import logging
+import queue
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from hetero_pipe.errors import ConfigError, ServerUnavailable
+from hetero_pipe.launch.process import Output, Process
+
+__all__ = ["LocalJob", "run_local_job"]
+
+logger = logging.getLogger(__name__)
+
+_OnLine = Callable[[bytes], None]
+
+HOST = "127.0.0.1"
+
+# From SIGTERM, or a second Ctrl-C, to SIGKILL: a ps-server ends within 4.5 s.
+KILL_SECONDS = 6.0
+
+
+@dataclass(frozen=True)
+class LocalJob:
+    """A job on one host.
+
+    Attributes:
+        command: Of a script that ends in `run`: its path and its arguments.
+        num_servers: 0 leaves the tables to the worker.
+        num_readers: Whole workers or, with dense ones, sparse workers.
+        num_dense: 0 means whole workers.
+        log_dir: Gets a file for each process; None is no files.
+
+    Raises:
+        ConfigError: There can be no such job.
+    """
+
+    command: tuple[str, ...]
+    num_servers: int = 2
+    num_readers: int = 2
+    num_dense: int = 0
+    log_dir: Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.num_readers < 1 or self.num_servers < 0 or self.num_dense < 0:
+            raise ConfigError(f"a job has a worker that reads, and no count below 0, got {self}")
+        if not Path(self.command[0]).is_file():
+            raise ConfigError(f"a job runs a script, got no file {self.command[0]!r}")
+
+    def worker_arguments(
+        self, *, servers: Sequence[str], coordinator: str, dense: Sequence[str]
+    ) -> dict[str, list[str]]:
+        """Returns the flags of each worker by its name.
+
+        Args:
+            servers: HOST:PORT of each.
+            coordinator: HOST:PORT where the workers meet.
+            dense: HOST:PORT of each dense worker.
+        """
+        shared = [
+            *(("--servers", ",".join(servers)) if servers else ()),
+            *("--num-workers", str(self.num_readers)),
+            *("--coordinator", coordinator),
+            *(("--dense-workers", ",".join(dense)) if dense else ()),
+        ]
+        if not dense:
+            return {f"worker {i}": [*shared, "--worker", str(i)] for i in range(self.num_readers)}
+        return {
+            f"{stage} {i}": [*shared, "--stage", stage, "--worker", str(i)]
+            for stage, num in (("sparse", self.num_readers), ("dense", len(dense)))
+            for i in range(num)
+        }
+
+
+def run_local_job(job: LocalJob) -> int:
+    """Runs a job to its end and returns its exit code; called by the main thread.
+
+    Lines of the processes go to stdout and stderr, each with a name in front.
+    Ctrl-C and SIGTERM are passed on to the workers; servers stay until these
+    have ended. Once a worker fails, the others are stopped. Whatever happens to
+    this process, also SIGKILL, none of the job's outlives it (on Linux).
+
+    Returns:
+        0 if every worker returned 0; that of the first process that failed, as a
+        shell gives it, 128 and its number for a signal; 130 after Ctrl-C, 143
+        after SIGTERM.
+
+    Raises:
+        ConfigError: The log folder cannot be written to.
+        ServerUnavailable: A server ended before it listened.
+    """
+    with _Running(job) as running:
+        servers = running.start_servers()
+        if not running.is_stopping:
+            running.start_workers(servers)
+        return running.wait()
+
+
+def _free_addresses(number: int) -> list[str]:
+    """Returns HOST:PORT of so many ports that are free now, all different.
+
+    Who is to listen there learns it from here, so that somebody else may be
+    faster; it then fails and says so.
+    """
+    with ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(number)]
+        for each in sockets:
+            each.bind((HOST, 0))
+        return [f"{HOST}:{each.getsockname()[1]}" for each in sockets]
+
+
+@dataclass(frozen=True)
+class _Listens:
+    """A server says where."""
+
+    server: str
+    address: str
+
+
+@dataclass(frozen=True)
+class _Ended:
+    """A process has, with an exit code or, negative, by a signal."""
+
+    name: str
+    code: int
+
+    def __str__(self) -> str:
+        how = (
+            f"ended with exit code {self.code}"
+            if self.code >= 0
+            else f"was ended by signal {-self.code} ({signal.strsignal(-self.code)})"
+        )
+        return f"{self.name} {how}"
+
+
+class _Running:
+    """The processes of a job by name, and the queue of what happens to them."""
+
+    def __init__(self, job: LocalJob) -> None:
+        self._job = job
+        # A signal handler may put into it at any time, also while it is being put into.
+        self._events: queue.SimpleQueue[_Listens | _Ended | signal.Signals] = queue.SimpleQueue()
+        self._servers: dict[str, Process] = {}
+        self._workers: dict[str, Process] = {}
+        self._out, self._err = Output(sys.stdout.buffer), Output(sys.stderr.buffer)
+        self._code = 0
+        self.is_stopping = False
+        self._resources = ExitStack()  # signal handlers and log files
+
+    def __enter__(self) -> "_Running":
+        for number in (signal.SIGINT, signal.SIGTERM):
+            before = signal.signal(number, lambda n, _: self._events.put(signal.Signals(n)))
+            self._resources.callback(signal.signal, number, before)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.is_stopping = True
+        with self._resources:
+            self._end(self._workers, signal.SIGKILL)
+            self._end(self._servers, signal.SIGTERM)
+
+    def start_servers(self) -> list[str]:
+        """Starts the servers and returns their addresses when all listen.
+
+        Returns early if there is a reason to stop.
+        """
+        addresses: dict[str, str] = {}
+        for i in range(self._job.num_servers):
+            name = f"server {i}"
+            command = ["-m", "ps_server", "--listen", f"{HOST}:0", "--log-level", "warning"]
+            self._servers[name] = self._spawn(name, command, on_out=self._read_address(name))
+        while len(addresses) < self._job.num_servers and not self.is_stopping:
+            event = self._events.get()
+            if isinstance(event, _Listens):
+                addresses[event.server] = event.address
+            else:
+                self._note(event)
+                if isinstance(event, _Ended) and not event.code:
+                    raise ServerUnavailable(f"{event.name} must listen, it ended instead")
+        return list(addresses.values())
+
+    def start_workers(self, servers: Sequence[str]) -> None:
+        """Starts the workers."""
+        coordinator, *dense = _free_addresses(1 + self._job.num_dense)
+        flags = self._job.worker_arguments(servers=servers, coordinator=coordinator, dense=dense)
+        for name, arguments in flags.items():
+            self._workers[name] = self._spawn(name, [*self._job.command, *arguments])
+
+    def wait(self) -> int:
+        """Returns the exit code when no worker is left."""
+        self._until_ended(self._workers)
+        return self._code
+
+    def _spawn(
+        self, name: str, arguments: Sequence[str], *, on_out: _OnLine | None = None
+    ) -> Process:
+        log = self._open_log(name)
+        return Process(
+            [sys.executable, "-u", *arguments],
+            on_out=on_out or _copier(name, self._out, log),
+            on_err=_copier(name, self._err, log),
+            on_end=lambda code: self._events.put(_Ended(name, code)),
+        )
+
+    def _open_log(self, name: str) -> Output | None:
+        folder = self._job.log_dir
+        if folder is None:
+            return None
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            file = (folder / f"{name.replace(' ', '.')}.log").open("wb")
+        except OSError as error:
+            raise ConfigError(
+                f"a log folder can be written to, got {error}; name another"
+            ) from error
+        return Output(self._resources.enter_context(file))
+
+    def _read_address(self, server: str) -> _OnLine:
+        def read(line: bytes) -> None:
+            address = line.decode().removeprefix("listening on ").strip()
+            self._events.put(_Listens(server, address))
+
+        return read
+
+    def _end(self, processes: dict[str, Process], number: int) -> None:
+        _send(processes, number)
+        self._until_ended(processes, seconds=KILL_SECONDS)
+
+    def _until_ended(self, processes: dict[str, Process], *, seconds: float | None = None) -> None:
+        """Returns when none is left; kills them after so many seconds, or a reason to stop."""
+        deadline = None if seconds is None else time.monotonic() + seconds
+        while processes:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            try:
+                event = self._events.get(timeout=left)
+            except queue.Empty:
+                deadline = None
+                _send(processes, signal.SIGKILL)
+            else:
+                if self._note(event):
+                    deadline = time.monotonic() + KILL_SECONDS
+
+    def _note(self, event: _Listens | _Ended | signal.Signals) -> bool:
+        """Notes an event and returns whether the workers that are left must end soon."""
+        if isinstance(event, signal.Signals):
+            is_urgent = event == signal.SIGTERM or self.is_stopping
+            self._stop(event, code=128 + event)
+            return is_urgent
+        if isinstance(event, _Listens):
+            return False
+        for processes in (self._servers, self._workers):
+            processes.pop(event.name, None)
+        if event.code == 0 or self.is_stopping:
+            return False
+        logger.error("%s; the others are stopped", event)
+        self._stop(signal.SIGTERM, code=event.code if event.code > 0 else 128 - event.code)
+        return True
+
+    def _stop(self, number: signal.Signals, *, code: int) -> None:
+        """Passes a signal on to the workers; of several reasons, the first one's code counts."""
+        self._code = self._code if self.is_stopping else code
+        self.is_stopping = True
+        _send(self._workers, number)
+
+
+def _copier(name: str, output: Output, log: Output | None) -> _OnLine:
+    """Returns what copies a line, with a name in front and to a log without."""
+    prefix = f"[{name}] ".encode()
+
+    def copy(line: bytes) -> None:
+        output.write(prefix + line.removesuffix(b"\n") + b"\n")
+        if log is not None:
+            log.write(line)
+
+    return copy
+
+
+def _send(processes: dict[str, Process], number: int) -> None:
+    for process in processes.values():
+        process.send(number)

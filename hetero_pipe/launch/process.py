@@ -1,0 +1,110 @@
+"""One process of a local job: its lines, its signals and its end."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import IO
+
+from hetero_pipe.launch import child
+
+__all__ = ["Output", "Process"]
+
+# What is gone has said all it will, unless somebody it started, and who left its session, may.
+DRAIN_SECONDS = 5.0
+
+
+class Output:
+    """Where lines of several threads go, whole.
+
+    Args:
+        stream: Binary. Once nobody reads it, lines are dropped: a process must
+            not wait for a reader of its output who has left.
+    """
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self._lock = threading.Lock()
+        self._is_closed = False
+
+    def write(self, line: bytes) -> None:
+        """Writes a line at once."""
+        with self._lock:
+            if self._is_closed:
+                return
+            try:
+                self._stream.write(line)
+                self._stream.flush()
+            except OSError:
+                self._is_closed = True
+
+
+class Process:
+    """A child in a session of its own, so that no Ctrl-C reaches it but ours.
+
+    It ends with the thread that made it, and what it has started ends with it.
+    Callbacks come in threads of this class.
+
+    Args:
+        command: The program's path and its arguments.
+        on_out: Called with each line of its stdout; the last may lack its end.
+        on_err: The same of its stderr.
+        on_end: Called once, after its last line, with its exit code; that of a
+            signal is negative.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        on_out: Callable[[bytes], None],
+        on_err: Callable[[bytes], None],
+        on_end: Callable[[int], None],
+    ) -> None:
+        self._lock = threading.Lock()
+        self._is_reaped = False
+        # Paddle's launcher may have started us: its role is not our child's.
+        environment = {k: v for k, v in os.environ.items() if k != "TRAINING_ROLE"}
+        self._popen = subprocess.Popen(
+            [sys.executable, "-IS", child.__file__, str(os.getpid()), *command],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            env=environment,
+        )
+        pipes = ((self._popen.stdout, on_out), (self._popen.stderr, on_err))
+        copiers = [_start(_copy, pipe, on_line) for pipe, on_line in pipes]
+        _start(self._wait, copiers, on_end)
+
+    def send(self, number: int) -> None:
+        """Sends it a signal, if it has not ended."""
+        with self._lock:  # once it is reaped, its id may be another's
+            if not self._is_reaped:
+                os.kill(self._popen.pid, number)
+
+    def _wait(self, copiers: Sequence[threading.Thread], on_end: Callable[[int], None]) -> None:
+        os.waitid(os.P_PID, self._popen.pid, os.WEXITED | os.WNOWAIT)  # its id stays its own
+        with suppress(ProcessLookupError):
+            os.killpg(self._popen.pid, signal.SIGKILL)
+        with self._lock:
+            code = self._popen.wait()
+            self._is_reaped = True
+        for copier in copiers:
+            copier.join(DRAIN_SECONDS)
+        on_end(code)
+
+
+def _start(run: Callable[..., None], *arguments: object) -> threading.Thread:
+    thread = threading.Thread(target=run, args=arguments, daemon=True)
+    thread.start()
+    return thread
+
+
+def _copy(lines: IO[bytes], on_line: Callable[[bytes], None]) -> None:
+    with lines:
+        for line in lines:
+            on_line(line)

@@ -1,0 +1,143 @@
+"""The first and the last line of a script that may be any process of a job."""
+
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, NoReturn
+
+from hetero_pipe.errors import HeteroPipeError, ServerUnavailable, WorkerLost
+from hetero_pipe.launch.paddle import ServerRole, WorkerRole, read_role
+from ps_server.cli import main as serve  # light: it catches signals before it loads the rest
+
+__all__ = ["begin", "run"]
+
+# Paddle's launcher looks at its processes once a second, and takes up to 0.6 s to end each.
+STOPPED_SECONDS = 10.0
+
+INTERRUPTED = 128 + signal.SIGINT
+
+
+def begin() -> None:
+    """Is called before a script's other imports, which take seconds.
+
+    Ctrl-C ends them at once. A process that Paddle's launcher started as a
+    server serves here and does not return: it needs neither Paddle nor the rest
+    of the script. From here on, SIGTERM of that launcher is exit code 0.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    _start(_role_or_exit())
+
+
+def run(main: Callable[[list[str]], int | None]) -> NoReturn:
+    """Calls a script's `main` with its arguments and exits; its last line.
+
+    The arguments are those of the command line. Started as a trainer by Paddle's
+    launcher, they end in `--servers`, `--worker`, `--num-workers` and
+    `--coordinator`, as that launcher's environment says; started as a server,
+    the process serves instead, until every worker has said goodbye.
+
+    The exit code is what `main` returns (None is 0) or raises by SystemExit; 1
+    after a HeteroPipeError, whose message goes to stderr; 130 after Ctrl-C.
+    """
+    role = _role_or_exit()
+    _start(role)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    code = _call(main, role)
+    if isinstance(role, WorkerRole) and not code:
+        _say_goodbye(role)
+    _exit(code, role)
+
+
+def _role_or_exit() -> ServerRole | WorkerRole | None:
+    try:
+        return read_role(os.environ)
+    except HeteroPipeError as error:
+        sys.exit(f"error: {error}")
+
+
+def _start(role: ServerRole | WorkerRole | None) -> None:
+    if role is not None:
+        signal.signal(signal.SIGTERM, _exit_at_once)
+    if isinstance(role, ServerRole):
+        code = serve(role.arguments())
+        if code:  # perhaps because workers were lost
+            _wait_to_be_stopped()
+        _exit(code, role)
+
+
+def _call(
+    main: Callable[[list[str]], int | None], role: ServerRole | WorkerRole | None
+) -> int | str | None:
+    """Returns the exit code of `main`, as `sys.exit` takes it."""
+    arguments = role.arguments() if isinstance(role, WorkerRole) else []
+    try:
+        return main([*sys.argv[1:], *arguments])
+    except SystemExit as exiting:
+        return exiting.code
+    except HeteroPipeError as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        if role is not None and _is_of_another(error):
+            _wait_to_be_stopped()
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
+
+
+def _exit_at_once(*_: Any) -> None:  # a signal and a frame
+    os._exit(0)
+
+
+def _exit(code: int | str | None, role: ServerRole | WorkerRole | None) -> NoReturn:
+    if role is not None:
+        # That launcher sends SIGTERM up to three times. While Python ends, a signal that had a
+        # handler is the end, with another code; one that is ignored stays so.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(code)
+
+
+def _wait_to_be_stopped() -> None:
+    """Leaves it to Paddle's launcher to stop a process that failed because another did.
+
+    It ends with the first code that is not 0 in its own order of processes, servers
+    first. Ours would hide that of the process which failed.
+    """
+    signal.signal(signal.SIGTERM, _exit_at_once)
+    threading.Event().wait(STOPPED_SECONDS)
+
+
+def _is_of_another(error: BaseException | None) -> bool:
+    """Whether an error says that another process of the job is gone."""
+    while error is not None:
+        if isinstance(error, (WorkerLost, ServerUnavailable)):
+            return True
+        error = error.__cause__
+    return False
+
+
+def _say_goodbye(role: WorkerRole) -> None:
+    """Says it for a script that has trained nothing, as for --help: the servers wait for it.
+
+    One that has trained has said it already: the servers have left or refuse.
+    """
+    from hetero_pipe.client import Client  # noqa: PLC0415  # takes long, and `begin` comes first
+
+    if all(_listens(server) for server in role.servers):
+        logging.disable()  # that a server is just leaving is no news
+        with suppress(HeteroPipeError), Client(role.servers, connect_timeout=1.0) as client:
+            client.join(rank=role.rank, num_workers=role.num_workers)
+            client.goodbye()
+
+
+def _listens(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=1.0).close()
+    except OSError:
+        return False
+    return True

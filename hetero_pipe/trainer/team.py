@@ -1,0 +1,157 @@
+"""Team: what a trainer does with those of the other workers."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from hetero_pipe.data import Reader, share
+from hetero_pipe.errors import CheckpointError, WorkerLost
+from hetero_pipe.nn import Groups
+from hetero_pipe.trainer.epoch import EpochMetrics
+from hetero_pipe.trainer.record import Record
+from hetero_pipe.trainer.stages import Prediction
+
+__all__ = ["Team"]
+
+
+class Team:
+    """The trainers of all workers that read; each calls the same methods in the same order.
+
+    Alone, a trainer is its own team, and waits for nobody.
+
+    Args:
+        groups: Of this worker.
+        has_joined: Whether its servers know it as a worker, and keep its clock.
+
+    Attributes:
+        has_joined: As given.
+        groups: Of this worker.
+        has_failed: Whether this worker told the others that it cannot go on.
+        agreed: What all workers raise, each for itself, after which all can go on.
+    """
+
+    def __init__(self, groups: Groups, *, has_joined: bool = False) -> None:
+        self.groups = groups
+        self.has_joined = has_joined
+        self.has_failed = False
+        self.agreed: BaseException | None = None
+
+    @property
+    def rank(self) -> int:
+        """Of this worker, from 0."""
+        return self.groups.readers.rank
+
+    @property
+    def size(self) -> int:
+        """Workers that read."""
+        return self.groups.readers.size
+
+    def share(self, reader: Reader) -> Reader:
+        """Returns the batches of a reader that are this worker's."""
+        return share(reader, self.rank, self.size)
+
+    def gather(self, value: Any) -> list[Any]:  # as a Group's
+        """Returns the values of all workers, by rank.
+
+        Raises:
+            WorkerLost: One is gone.
+        """
+        return self.groups.readers.gather(value)
+
+    def together(self, act: Callable[[], None], *, ranks: Sequence[int] | None = None) -> None:
+        """Does something with a checkpoint, which all wait for.
+
+        Args:
+            act: Done by this worker, if it is one of `ranks`.
+            ranks: Those who do it; None is all.
+
+        Raises:
+            CheckpointError: One of them raised it, and so all do.
+            WorkerLost: One is gone.
+        """
+        failure = None
+        try:
+            if ranks is None or self.rank in ranks:
+                act()
+        except CheckpointError as error:
+            failure = error
+        for rank, told in enumerate(self.gather(None if failure is None else str(failure))):
+            if told is not None:
+                self.agreed = failure or CheckpointError(f"{told} (on worker {rank})")
+                raise self.agreed
+
+    @contextmanager
+    def telling(self) -> Iterator[None]:
+        """Tells the others of what is raised in the block, so that they do not wait."""
+        try:
+            yield
+        except BaseException as error:
+            self.fail(error)
+            raise
+
+    def fail(self, error: BaseException) -> None:
+        """Tells the others that this worker cannot go on, and why, if not all of them raise it."""
+        if error is not self.agreed and not self.has_failed and self.groups.world.size > 1:
+            self.has_failed = True
+            self.groups.fail(f"{type(error).__name__}: {error}")
+
+    def predictions(self, mine: Iterator[Prediction]) -> list[Prediction]:
+        """Returns the predictions of all batches in their order, from those of the own ones."""
+        if self.size == 1:
+            return list(mine)
+        shares = self.gather([{"probabilities": p.probabilities, "labels": p.labels} for p in mine])
+        found = []
+        for i in range(max(len(part) for part in shares)):
+            found += [Prediction(**part[i]) for part in shares if i < len(part)]
+        return found
+
+    def metrics(self, mine: EpochMetrics) -> EpochMetrics:
+        """Returns the metrics of the samples of all workers."""
+        if self.size == 1:
+            return mine
+        first, *others = (EpochMetrics.of_state(state) for state in self.gather(mine.state()))
+        for other in others:
+            first = first.plus(other)
+        return first
+
+    def record(self, mine: Record) -> Record:
+        """Returns what all workers have trained, in the time of the slowest; own timeline."""
+        if self.size == 1:
+            return mine
+        names = ("num_steps", "num_samples", "seconds", "max_staleness", "num_missed")
+        told = self.gather({name: getattr(mine, name) for name in names})
+        of: Mapping[str, Sequence[Any]] = {name: [each[name] for each in told] for name in names}
+        return Record(
+            num_steps=max(of["num_steps"]),
+            num_samples=sum(of["num_samples"]),
+            seconds=max(of["seconds"]),
+            max_staleness=max(of["max_staleness"]),
+            num_missed=max(of["num_missed"]),
+            timeline=mine.timeline,
+        )
+
+    def end_epoch(self, *, is_whole: bool, stopped_by: BaseException | None) -> bool:
+        """Meets the others at the end of an epoch, or where it stopped.
+
+        Returns:
+            Whether all have come to its end.
+
+        Raises:
+            KeyboardInterrupt: One was interrupted.
+            WorkerLost: One is gone, or was stopped otherwise.
+        """
+        reason = None if stopped_by is None else type(stopped_by).__name__
+        told = self.gather({"is_whole": is_whole, "reason": reason})
+        self.agreed = stopped_by
+        for rank, each in enumerate(told):
+            if each["reason"] is not None and stopped_by is None:
+                kind = KeyboardInterrupt if each["reason"] == "KeyboardInterrupt" else WorkerLost
+                self.agreed = kind(f"worker {rank} was stopped by {each['reason']}")
+                break
+        if self.agreed is not None:
+            raise self.agreed
+        return all(each["is_whole"] for each in told)
+
+    def close(self) -> None:
+        """Says goodbye to the others."""
+        self.groups.close()

@@ -1,0 +1,186 @@
+"""The process of a server: its flags, what it prints, how it ends."""
+
+import argparse
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import grpc
+from google import protobuf
+
+from ps_server.memory import keep_freed_memory
+from ps_server.server import Server
+from ps_server.store import MAX_WORKERS
+from ps_server.table import COMPILER
+from ps_server.version import VERSION
+
+__all__ = ["run"]
+
+logger = logging.getLogger(__name__)
+
+# After a signal: the server's grace, and a second for all else. What runs longer is given up.
+FORCE_SECONDS = 4.5
+
+# What ends a server beside signals, whose numbers are from 1 to 64.
+GOODBYE, LOST = b"\xfe", b"\xff"
+
+DESCRIPTION = """\
+A parameter server: holds the embedding tables of a training job and serves them
+over gRPC. Start one or more, on one host or several, then name them all to the
+trainer: --servers HOST:PORT,HOST:PORT. Tables live in memory until the server
+stops; a trainer saves them with its --save.
+"""
+
+EPILOG = """\
+examples:
+  ps-server                                    listen on 127.0.0.1:7000
+  ps-server --listen 127.0.0.1:0               pick a free port and print it
+  ps-server --listen 10.0.0.5:7000 --data-dir /var/lib/ps-server
+
+It prints "listening on HOST:PORT" when it is ready. Ctrl-C or SIGTERM stops it:
+requests under way end, the exit code is 0. With --num-workers it stops by itself
+when all workers have said goodbye, or with exit code 1 once one was lost and no
+other is left. There is no password: listen where only your trainers reach.
+"""
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="ps-server",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--listen",
+        metavar="HOST:PORT",
+        default="127.0.0.1:7000",
+        type=_address,
+        help="address to listen on; port 0 picks a free one (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--data-dir",
+        metavar="DIR",
+        type=Path,
+        help="this server's own folder, where a checkpoint that is loaded waits until all of it "
+        "has arrived; created if missing (default: a temporary folder, removed at the end)",
+    )
+    parser.add_argument(
+        "--num-workers",
+        metavar="N",
+        type=_count,
+        help=f"stop when the N workers of a job, {MAX_WORKERS} at most, have said goodbye "
+        "(default: serve one job after another)",
+    )
+    parser.add_argument(
+        "--log-level",
+        default="info",
+        choices=["debug", "info", "warning", "error"],
+        help="how much to say on stderr (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--version",
+        action="version",
+        version=f"ps-server {VERSION} (native core by {COMPILER}, grpcio {grpc.__version__}, "
+        f"protobuf {protobuf.__version__})",
+    )
+    return parser
+
+
+def _address(text: str) -> str:
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isdecimal() or int(port) > 65535:
+        raise argparse.ArgumentTypeError(
+            f"an address is HOST:PORT with a port from 0 to 65535, got {text!r}"
+        )
+    return text
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= MAX_WORKERS:
+        raise argparse.ArgumentTypeError(
+            f"a number of workers is from 1 to {MAX_WORKERS}, got {text!r}"
+        )
+    return int(text)
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Runs a server until it is told to stop or its workers have left; returns the exit code."""
+    options = _parser().parse_args(arguments)
+    logging.basicConfig(
+        level=options.log_level.upper(),
+        stream=sys.stderr,
+        format="%(asctime)s %(levelname)s %(message)s",
+    )
+    keep_freed_memory()
+    endings, tell = _catch_signals()
+    on_over = None if options.num_workers is None else partial(_tell_over, tell)
+    try:
+        with Server(
+            options.listen,
+            data_dir=options.data_dir,
+            num_workers=options.num_workers,
+            on_over=on_over,
+        ) as server:
+            _say(f"listening on {server.address}")
+            ending = endings.recv(1)
+            logger.info("stopping at %s", _name_of(ending))
+            code = 1 if ending == LOST else 0
+            force = threading.Timer(FORCE_SECONDS, _end_at_once, [code])
+            force.daemon = True
+            force.start()
+    except OSError as error:
+        print(f"ps-server: error: {error}", file=sys.stderr)
+        return 1
+    force.cancel()
+    logger.info("stopped")
+    return code
+
+
+def _catch_signals() -> tuple[socket.socket, socket.socket]:
+    """Returns a socket that gives one byte a signal, its number, and one to send it others.
+
+    An Event set by a handler may be missed: a handler runs between any two
+    instructions, so also while the Event's lock is held, or just before the
+    main thread sleeps.
+    """
+    reader, writer = socket.socketpair()
+    writer.setblocking(False)
+    teller = writer.dup()
+    signal.set_wakeup_fd(writer.detach(), warn_on_full_buffer=False)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
+    return reader, teller
+
+
+def _tell_over(teller: socket.socket, all_said_goodbye: bool) -> None:
+    teller.send(GOODBYE if all_said_goodbye else LOST)
+
+
+def _name_of(ending: bytes) -> str:
+    if ending == GOODBYE:
+        return "the goodbye of the last worker"
+    if ending == LOST:
+        return "the loss of a worker, none is left"
+    return signal.Signals(ending[0]).name
+
+
+def _say(line: str) -> None:
+    """Prints a line to stdout, if somebody still reads it."""
+    try:
+        print(line, flush=True)
+    except OSError as error:
+        logger.warning("%s; stdout is closed: %s", line, error)
+        # Otherwise the interpreter fails at its exit, when it flushes what could not be written.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _end_at_once(code: int) -> None:
+    logger.warning("a request did not end in time, it is given up")
+    os._exit(code)

@@ -125,6 +125,8 @@ class TrainLoop:
                 record.num_missed = gate.num_missed
                 record.timeline = executor.timeline(waiting_at_gate={"pull": gate.seconds_waited})
             is_whole = batches.is_exhausted
+            if self._team.has_joined:  # an ended clock holds nobody up
+                self._client.end()
             if team is not None:
                 is_whole = self._end_together(team, is_whole, stopped_by)
         if stopped_by is not None:
@@ -135,10 +137,11 @@ class TrainLoop:
 
     def _begin_together(self, stopping: threading.Event, stack: ExitStack) -> Teamwork | None:
         """Starts this worker's clock once all are here; None for a worker alone."""
+        self.step = max(self._team.gather(self.step))
+        if self._team.has_joined:
+            self._client.begin(self.step)
         if self._is_alone:
             return None
-        self.step = max(self._team.gather(self.step))
-        self._client.begin(self.step)
         group = self._team.groups.dense.branch("steps")
         averager = None
         if not self._is_sync:
@@ -152,8 +155,6 @@ class TrainLoop:
         self, team: Teamwork, is_whole: bool, stopped_by: BaseException | None
     ) -> bool:
         """Makes the replicas equal and returns whether all workers have come to the end."""
-        # An ended clock holds nobody up, while averages still need this worker.
-        self._client.end()
         if team.averager is not None:
             team.averager.finish()
         else:

@@ -21,15 +21,18 @@ class Team:
 
     Args:
         groups: Of this worker.
+        has_joined: Whether its servers know it as a worker, and keep its clock.
 
     Attributes:
+        has_joined: As given.
         groups: Of this worker.
         has_failed: Whether this worker told the others that it cannot go on.
         agreed: What all workers raise, each for itself, after which all can go on.
     """
 
-    def __init__(self, groups: Groups) -> None:
+    def __init__(self, groups: Groups, *, has_joined: bool = False) -> None:
         self.groups = groups
+        self.has_joined = has_joined
         self.has_failed = False
         self.agreed: BaseException | None = None
 

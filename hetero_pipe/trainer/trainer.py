@@ -123,12 +123,12 @@ class Trainer:
         say_settings()
         me = worker or Worker()
         me.check(self.plan.workers)
-        self._has_joined = worker is not None and self.plan.servers is not None
+        has_joined = worker is not None and self.plan.servers is not None
         self._client = Client(self.plan.servers, connect_timeout=connect_timeout)
         groups: Groups | None = None
         try:
             groups = join_groups(self.plan.workers, me, device=device, seconds=connect_timeout)
-            self._team = Team(groups)
+            self._team = Team(groups, has_joined=has_joined)
             step = self._attach(fresh=fresh)
         except BaseException:
             self._client.close()
@@ -148,7 +148,7 @@ class Trainer:
 
     def _attach(self, *, fresh: bool) -> int:
         """Meets the others on the servers and returns the steps that the tables have seen."""
-        if self._has_joined:
+        if self._team.has_joined:
             self._client.join(rank=self._team.rank, num_workers=self._team.size)
         is_first = self._team.rank == 0
         if is_first:  # or another one's new tables would be dropped
@@ -509,8 +509,8 @@ class Trainer:
         A worker says goodbye, unless it failed: then the others are told that it is lost.
         """
         try:
-            if self._has_joined and not self._team.has_failed:
-                self._has_joined = False
+            if self._team.has_joined and not self._team.has_failed:
+                self._team.has_joined = False
                 self._client.goodbye()
         finally:
             self._client.close()

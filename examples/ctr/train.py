@@ -148,8 +148,8 @@ def main(arguments: list[str]) -> None:
             "steps": result.num_steps,
             "eval_samples": found.num_samples,
         }
-    if worker.rank > 0:
-        return  # the first tells it for all
+    if worker.rank > 0 or worker.stage == "dense":
+        return  # the first that reads tells it for all
     print(result.summary, file=sys.stderr)
     if flags.json:
         print(json.dumps(summary))

@@ -61,9 +61,9 @@ def _role_or_exit() -> ServerRole | WorkerRole | None:
 
 
 def _start(role: ServerRole | WorkerRole | None) -> None:
-    if role is not None:
+    if isinstance(role, WorkerRole):
         signal.signal(signal.SIGTERM, _exit_at_once)
-    if isinstance(role, ServerRole):
+    elif isinstance(role, ServerRole):
         code = serve(role.arguments())
         if code:  # perhaps because workers were lost
             _wait_to_be_stopped()

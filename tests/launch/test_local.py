@@ -145,7 +145,8 @@ def test_a_process_that_is_killed_is_named_and_ends_the_job(who, launch):
 def test_ctrl_c_reaches_workers_once_and_servers_outlive_them(launch):
     job = launch(IDLE, "--wait")
     job.workers(2)
-    os.killpg(job.process.pid, signal.SIGINT)  # as a terminal does
+    assert [pid for pid in job.pids() if os.getsid(pid) == job.process.pid] == [job.process.pid]
+    os.killpg(job.process.pid, signal.SIGINT)  # as a terminal does, which reaches its session
     code, out, err = job.end()
     assert code == 130
     assert sorted(out.splitlines()) == [

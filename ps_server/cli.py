@@ -14,7 +14,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     A signal that comes while the server still loads ends the process at once,
     with code 0: a launcher that gives up a job stops servers that are not up
-    yet and wants to see them end well.
+    yet and wants to see them end well. The process is the server's own: the
+    handlers stay.
     """
     for number in SIGNALS:
         signal.signal(number, lambda *_: os._exit(0))

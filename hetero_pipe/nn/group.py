@@ -206,13 +206,15 @@ def join_groups(workers: WorkersPlan, worker: Worker, *, device: Device, seconds
         roles=roles,
         seconds=seconds,
     )
+    # gloo knows no other device than the CPU.
+    sums_on = device if device.name.startswith("gpu") else Device("cpu")
     try:
 
         def group(name: str, ranks: range) -> Group | None:
             if rank not in ranks:
                 return None
             channel = meeting.channel(name, ranks) if len(ranks) > 1 else None
-            return Group(channel, rank=ranks.index(rank), device=device)
+            return Group(channel, rank=ranks.index(rank), device=sums_on)
 
         world = group("world", range(workers.num_processes))
         assert world is not None
@@ -251,6 +253,7 @@ def _start_paddle(group: Group, host: str, local: str, device: Device, seconds: 
         "PADDLE_TRAINER_ENDPOINTS": ",".join(endpoints),
         "PADDLE_CURRENT_ENDPOINT": endpoints[group.rank],
         "PADDLE_DISTRI_BACKEND": "nccl" if device.name.startswith("gpu") else "gloo",
+        "FLAGS_stop_check_timeout": str(max(1, round(seconds))),  # of Paddle's store
         "FLAGS_selected_gpus": device.name.partition(":")[2] or "0",
     }
     interface = _interface_of(local)

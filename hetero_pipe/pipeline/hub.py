@@ -134,7 +134,9 @@ class Hub:
         del self._said[key]
         parts = [said[rank] for rank in ranks]
         head = {"kind": "all", "channel": key[0], "turn": key[1], "sizes": [*map(len, parts)]}
-        for rank in ranks:
+        # The worker of this very process last. It may next start Paddle, which holds the GIL until
+        # the others have come, and they could not be told to.
+        for rank in sorted(ranks, reverse=True):
             self._tell(self._peers[rank], head, b"".join(parts))
 
     def _lose(self, peer: _Peer, reason: str) -> None:

@@ -29,15 +29,17 @@ class FitResult:
     """What a `fit` did.
 
     Attributes:
-        num_steps: Batches trained.
-        num_samples: Samples trained.
+        num_steps: Taken: batches of one worker; of several, those of the one that
+            took most.
+        num_samples: Samples trained, by all workers.
         seconds: Spent training, without evaluation.
         loss: Mean over the samples of the last epoch, those of a resumed run
             too, each before its step; None if nothing was trained.
         auc: Over these samples, each predicted before its step; None if the
             labels are not 0 and 1, or all of one class.
         max_staleness: The most pushes that a pull has missed.
-        mean_staleness: The pushes that a pull has missed, on average.
+        mean_staleness: The pushes that a pull has missed, on average. This and
+            `max_staleness` count the worker's own pushes.
         timeline: Where the time of each stage went; `timeline.bottleneck` is the
             stage to make faster, and `print(timeline)` a table.
         evaluations: On the evaluation reader, one an epoch.

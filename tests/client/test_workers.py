@@ -28,7 +28,7 @@ KEYS = np.arange(100, dtype=np.uint64)
 
 
 @pytest.fixture
-def clients(servers):
+def clients(servers, threads):  # closed before the threads are waited for
     """Returns a function that joins n workers to m servers."""
     with ExitStack() as stack:
 

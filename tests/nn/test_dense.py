@@ -1,5 +1,6 @@
 """DenseStep: a step is taken whole or not at all."""
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import numpy as np
@@ -9,6 +10,7 @@ from paddle import nn
 
 import hetero_pipe as hp
 from hetero_pipe.nn import DenseStep, Device, dense_state
+from tests.oracles.thread_group import ThreadGroup
 
 # Paddle says so at each step of a BatchNorm1D.
 pytestmark = pytest.mark.filterwarnings("ignore:When training, we now always track")
@@ -423,3 +425,91 @@ def test_paddles_sparse_embedding_in_the_dense_part_trains(case):
     before = case.model.hour.weight.numpy()
     dense.train(0, *case.sample())
     assert (case.model.hour.weight.numpy() != before).any(axis=1).tolist() == [True, True, False]
+
+
+# ------------------------------------------------------------------ a step of several batches
+
+PARTS = (
+    ({"a": [[1], [2], [1], [3]], "tags": [[4, 5], [], [6], [6]]}, [0, 1, 1, 0]),
+    ({"a": [[2]], "tags": [[5, 7]]}, [1]),
+    ({"a": [[3], [9]], "tags": [[4], []]}, [0, 0]),
+)
+
+
+def joined(hand, parts):
+    bags = {slot: [bag for bags, _ in parts for bag in bags[slot]] for slot in parts[0][0]}
+    return hand.batch_of(bags, label=[label for _, labels in parts for label in labels])
+
+
+def without_norm(case):
+    """A BatchNorm takes the statistics of each batch; without it, a step is that of all in one."""
+    case.model.norm = nn.LayerNorm(4)
+
+
+def sgd(model):
+    return paddle.optimizer.SGD(0.5, parameters=model.parameters())
+
+
+@pytest.mark.parametrize("seats", [[[0, 1, 2]], [[0], [1, 2]], [[2], [], [0, 1]]])
+def test_a_step_of_several_batches_is_that_of_their_samples_in_one(seats, hand):
+    """Wherever they are: one after another here, or on other workers."""
+    whole = Case(hand)
+    without_norm(whole)
+    dense, _ = whole.make(optimizer=sgd)
+    batch = joined(hand, PARTS)
+    expected = dense.train(0, batch, hand.pull(whole.model, batch))
+
+    groups = ThreadGroup.members(len(seats))
+    cases = [Case(hand) for _ in seats]
+    steps = []
+    for case in cases:
+        without_norm(case)
+        steps.append(case.make(optimizer=sgd)[0])
+
+    def run(rank):
+        batches = [hand.batch_of(PARTS[i][0], label=PARTS[i][1]) for i in seats[rank]]
+        parts = [(each, hand.pull(cases[rank].model, each)) for each in batches]
+        return steps[rank].train_parts(0, parts, group=groups[rank])
+
+    with ThreadPoolExecutor(len(seats)) as pool:
+        outputs = list(pool.map(run, range(len(seats))))
+    states = [case.state() for case in cases]
+    for name, array in whole.state().items():
+        np.testing.assert_allclose(states[0][name], array, rtol=1e-5, atol=1e-6, err_msg=name)
+        for state in states[1:]:
+            np.testing.assert_array_equal(state[name], states[0][name], err_msg=name)
+    order = [i for seat in seats for i in seat]
+    of = dict(zip(order, (each for found in outputs for each in found), strict=True))
+    sizes = [len(labels) for _, labels in PARTS]
+    assert np.average([of[i].loss for i in range(3)], weights=sizes) == pytest.approx(expected.loss)
+    found = np.concatenate([of[i].probabilities for i in range(3)])
+    np.testing.assert_allclose(found, expected.probabilities, rtol=1e-5)
+
+
+@pytest.mark.parametrize("is_stopping", [False, True])
+def test_a_step_that_nobody_takes_changes_nothing(is_stopping, case):
+    dense, _ = case.make()
+    sample = case.sample()
+    dense.train(0, *sample)
+    before = case.state()
+    parts = [sample] if is_stopping else []
+    assert dense.train_parts(1, parts, is_stopping=is_stopping) is None
+    for name, array in case.state().items():
+        np.testing.assert_array_equal(array, before[name], err_msg=name)
+    assert all(p.grad is None for p in case.model.parameters())
+    assert dense.num_steps == 1
+
+
+def test_a_nan_of_another_worker_is_raised_here_and_nothing_is_applied(hand):
+    groups = ThreadGroup.members(2)
+    cases = [Case(hand), Case(hand)]
+    cases[1].model.after = lambda logits, rows: logits * float("nan")
+    steps = [case.make()[0] for case in cases]
+
+    def run(rank):
+        said = "found by worker 1" if rank == 0 else "table 'rows'"
+        with refused(cases[rank], hp.NonFiniteError, said):
+            steps[rank].train_parts(0, [cases[rank].sample()], group=groups[rank])
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(run, range(2)))

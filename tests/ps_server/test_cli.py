@@ -11,7 +11,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from ps_server.cli import main
+from ps_server.daemon import run
 from ps_server.version import VERSION
 from ps_server.wire import ps_pb2, ps_pb2_grpc
 
@@ -32,19 +32,27 @@ def health(address):
 
 def test_help_teaches(capsys):
     with pytest.raises(SystemExit) as raised:
-        main(["--help"])
+        run(["--help"])
     assert raised.value.code == 0
     text = capsys.readouterr().out
     for part in (
         *("--listen HOST:PORT", "--data-dir DIR", "--log-level", "--version", "examples:"),
-        *("127.0.0.1:7000", "port 0 picks", "--servers HOST:PORT", "SIGTERM", "no password"),
+        *(
+            "--num-workers N",
+            "said goodbye",
+            "127.0.0.1:7000",
+            "port 0 picks",
+            "--servers HOST:PORT",
+            "SIGTERM",
+            "no password",
+        ),
     ):
         assert part in text
 
 
 def test_version_names_what_it_is_made_of(capsys):
     with pytest.raises(SystemExit) as raised:
-        main(["--version"])
+        run(["--version"])
     assert raised.value.code == 0
     assert f"ps-server {VERSION} (native core by " in capsys.readouterr().out
 
@@ -52,15 +60,23 @@ def test_version_names_what_it_is_made_of(capsys):
 @pytest.mark.parametrize("listen", ["7000", ":7000", "host:", "host:x", "host:65536", "h:²", ""])
 def test_bad_address_is_refused(capsys, listen):
     with pytest.raises(SystemExit) as raised:
-        main(["--listen", listen])
+        run(["--listen", listen])
     assert raised.value.code == 2
     error = capsys.readouterr().err
     assert f"an address is HOST:PORT with a port from 0 to 65535, got {listen!r}" in error
 
 
+@pytest.mark.parametrize("number", ["0", "-1", "65", "two", ""])
+def test_bad_number_of_workers_is_refused(capsys, number):
+    with pytest.raises(SystemExit) as raised:
+        run(["--num-workers", number])
+    assert raised.value.code == 2
+    assert f"a number of workers is from 1 to 64, got {number!r}" in capsys.readouterr().err
+
+
 def test_bad_log_level_is_refused(capsys):
     with pytest.raises(SystemExit):
-        main(["--log-level", "loud"])
+        run(["--log-level", "loud"])
     assert "debug" in capsys.readouterr().err
 
 

@@ -14,6 +14,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
 from ps_server.route import Route, ServerRef
 from ps_server.server import SERVICE, Server
 from ps_server.spec import TableSpec
+from ps_server.store import MAX_WORKERS
 from ps_server.wire import ps_pb2, ps_pb2_grpc, route_to_message, spec_to_message
 
 LATER = 30.0
@@ -167,3 +168,57 @@ def test_more_requests_than_threads_are_all_served(channel):
     stub = ps_pb2_grpc.ParameterServerStub(channel)
     calls = [stub.Stats.future(ps_pb2.StatsRequest()) for _ in range(200)]
     assert len({call.result(LATER).server_id for call in calls}) == 1
+
+
+def join_all(stub, num_workers, *, begin=0):
+    """Joins workers by bare stubs; returns their streams, which somebody must hold."""
+    streams = []
+    for rank in range(num_workers):
+        request = ps_pb2.JoinRequest(rank=rank, num_workers=num_workers, name=f"w{rank}")
+        streams.append(stub.Join(request))
+        next(streams[-1])
+        stub.SetClock(ps_pb2.SetClockRequest(rank=rank, first_step=begin))
+    return streams
+
+
+@pytest.mark.parametrize("waits", ["pulls", "parts"])
+def test_the_most_workers_that_may_join_find_a_thread_however_many_wait(channel, waits):
+    stub = ps_pb2_grpc.ParameterServerStub(channel)
+    streams = join_all(stub, MAX_WORKERS)
+    last = MAX_WORKERS - 1
+
+    def push(rank, step, weight):
+        return stub.Push.future(ps_pb2.PushRequest(rank=rank, step=step, weight=weight))
+
+    # Each of the others waits twice, as a pull and a push of one worker may.
+    calls = []
+    for rank in range(last):
+        if waits == "pulls":
+            push(rank, 1, None).result(LATER)
+        else:
+            calls.append(push(rank, 1, 1.0))
+        calls.append(stub.Pull.future(ps_pb2.PullRequest(rank=rank, after_step=1)))
+    assert stub.Stats(ps_pb2.StatsRequest(), timeout=LATER).server_id
+    assert not any(call.done() for call in calls)
+    push(last, 1, None if waits == "pulls" else 1.0).result(LATER)
+    for call in calls:
+        call.result(LATER)
+    for stream in streams:
+        stream.cancel()
+
+
+def test_stop_ends_what_waits_for_a_worker_and_loses_nobody(caplog):
+    with Server("127.0.0.1:0") as server, grpc.insecure_channel(server.address) as channel:
+        stub = ps_pb2_grpc.ParameterServerStub(channel)
+        streams = join_all(stub, 2)
+        pull = stub.Pull.future(ps_pb2.PullRequest(rank=0, after_step=1))
+        part = stub.Push.future(ps_pb2.PushRequest(rank=0, step=1, weight=1.0))
+        with pytest.raises(grpc.FutureTimeoutError):
+            part.result(0.05)
+        server.__exit__(None, None, None)
+        for call in (pull, part):
+            assert call.exception(LATER).code() is grpc.StatusCode.UNAVAILABLE
+        for stream in streams:
+            with pytest.raises(grpc.RpcError, match="UNAVAILABLE"):
+                next(stream)
+    assert not [record for record in caplog.records if record.levelname in ("WARNING", "ERROR")]

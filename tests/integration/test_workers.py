@@ -1,0 +1,254 @@
+"""Several workers, each a process, on servers that are processes: they act as one."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from sklearn.metrics import log_loss, roc_auc_score
+
+from tests.toy import state_in
+
+SCRIPT = Path(__file__).parent / "worker.py"
+LATER = 120.0
+
+
+@pytest.fixture
+def start(daemon, tmp_path):
+    """Returns a function that starts a job and gives its workers and its servers."""
+    processes = []
+
+    def launch(size, *, num_servers=2, each=lambda rank: {}, **told):
+        servers = [daemon("--num-workers", str(size)) for _ in range(num_servers)]
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            coordinator = f"127.0.0.1:{probe.getsockname()[1]}"
+        told = {"batch": 64, "size": size, "fresh": True, "coordinator": coordinator, **told}
+        told["servers"] = [server.address for server in servers]
+        workers = []
+        for rank in range(size):
+            arguments = json.dumps({**told, "rank": rank, **each(rank)})
+            pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+            command = [sys.executable, str(SCRIPT), arguments]
+            workers.append(subprocess.Popen(command, text=True, **pipes))
+        processes.extend(workers)
+        return workers, servers
+
+    yield launch
+    for process in processes:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        process.stderr.close()
+
+
+@pytest.fixture
+def run(start):
+    """Returns a function that runs a job to its end and gives what each worker found."""
+
+    def run_job(size, **told):
+        workers, servers = start(size, **told)
+        found = [worker.communicate(timeout=LATER) for worker in workers]
+        assert [worker.returncode for worker in workers] == [0] * size, found
+        # They leave by themselves, once all workers have said goodbye.
+        assert [server.process.wait(LATER) for server in servers] == [0] * len(servers)
+        return [json.loads(out.splitlines()[-1]) for out, _ in found]
+
+    return run_job
+
+
+def distance(found, expected):
+    """Returns the length of the difference, relative to that of what is expected."""
+    difference = np.linalg.norm((found - expected).ravel().astype(np.float64))
+    return difference / max(np.linalg.norm(expected.ravel().astype(np.float64)), 1e-30)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [2, 3])
+def test_sync_is_one_process_with_the_batches_of_all_in_one(run, tmp_path, size):
+    job = {"mode": "sync", "steps": 20, "shuffle": 20_000}
+    alone = run(1, batch=96 * size, save=str(tmp_path / "alone"), **job)[0]
+    found = run(
+        size,
+        batch=96,
+        save=str(tmp_path / "all"),
+        each=lambda rank: {"seed": rank},  # the replicas begin as the first one all the same
+        **job,
+    )
+    assert [each["digest"] for each in found] == [found[0]["digest"]] * size
+    for each in found:
+        assert (each["steps"], each["samples"]) == (20, 20 * 96 * size)
+        assert each["loss"] == pytest.approx(alone["loss"], rel=1e-5)
+    states = [state_in(tmp_path / name) for name in ("all", "alone")]
+    assert states[0].keys() == states[1].keys()
+    for name, expected in states[1].items():
+        if expected.dtype.kind == "f":
+            assert distance(states[0][name], expected) < 1e-5, name
+        elif not name.startswith("scheduler"):
+            np.testing.assert_array_equal(states[0][name], expected, err_msg=name)
+
+
+def one_key_a_sample(path, num):
+    """Writes samples whose `own` key occurs once."""
+    keys = [f"k{i}" for i in range(num)]
+    pq.write_table(pa.table({"own": keys, "other": ["x"] * num, "label": [0] * num}), path)
+    return str(path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["sync", "bounded", "async"])
+@pytest.mark.parametrize(("size", "num"), [(2, 6 * 8 + 3), (3, 4 * 8)])
+def test_workers_of_unequal_data_end_together_and_train_each_sample_once(
+    run, tmp_path, mode, size, num
+):
+    data = one_key_a_sample(tmp_path / "data.parquet", num)
+    saved = tmp_path / "saved"
+    found = run(size, mode=mode, batch=8, model="witness", data=data, save=str(saved), delay=0.01)
+    num_steps = -(-num // (8 * size))
+    for each in found:
+        assert (each["steps"], each["samples"]) == (num_steps, num)
+    rows = state_in(saved)
+    weights = np.sort(rows["rows/weights"].ravel())[::-1]
+    # Once each; in `sync`, by the share of its batch in the samples of its step.
+    sizes = [min(8, num - start) for start in range(0, num, 8)]
+    steps = [sizes[i : i + size] for i in range(0, len(sizes), size)]
+    once = [-(n / sum(step) if mode == "sync" else 1.0) for step in steps for n in step]
+    expected = np.repeat(once, sizes)
+    np.testing.assert_allclose(weights, np.sort(np.append(expected, 0.0))[::-1], rtol=1e-6)
+
+
+def see_one_another(path, num):
+    """Writes samples, a batch each; batch n is of one worker of two and looks at the other."""
+    pq.write_table(
+        pa.table(
+            {
+                "own": [f"w{n % 2}" for n in range(num)],
+                "other": [f"w{1 - n % 2}" for n in range(num)],
+                "label": [0] * num,
+            }
+        ),
+        path,
+    )
+    return str(path)
+
+
+def lag(found, num_steps):
+    """Returns the most pushes of the other worker that a pull of a step has missed."""
+    return max(
+        min(step, num_steps) - seen for each in found for step, seen in enumerate(each["seen"])
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("staleness", [0, 1, 3])
+def test_bounded_keeps_the_bound_whatever_is_slow(run, tmp_path, staleness):
+    data = see_one_another(tmp_path / "data.parquet", 80)
+    job = {"batch": 1, "model": "witness", "data": data, "staleness": staleness}
+    found = run(2, mode="bounded", each=lambda rank: {"delay": 0.03 * rank}, **job)
+    assert [len(each["seen"]) for each in found] == [40, 40]
+    assert lag(found, 40) <= staleness
+
+
+@pytest.mark.slow
+def test_async_waits_for_nobody(run, tmp_path):
+    data = see_one_another(tmp_path / "data.parquet", 80)
+    job = {"batch": 1, "model": "witness", "data": data, "staleness": 1}
+    found = run(2, mode="async", each=lambda rank: {"delay": 0.06 * rank}, **job)
+    assert lag(found, 40) > 1  # what `bounded` forbids
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["sync", "bounded", "async"])
+def test_replicas_are_equal_after_fit_and_scores_are_of_all_samples(run, mode):
+    found = run(
+        2, mode=mode, steps=25, evaluate=True, each=lambda rank: {"seed": rank}, staleness=0
+    )
+    one, other = found
+    assert one["digest"] == other["digest"]
+    assert one["probabilities"] == other["probabilities"]
+    for each in found:
+        labels, probabilities = np.array(each["labels"]), np.array(each["probabilities"])
+        assert each["num"] == len(labels) == len(probabilities)
+        assert each["auc"] == pytest.approx(roc_auc_score(labels, probabilities), rel=1e-12)
+        expected = log_loss(labels, probabilities.astype(np.float64))
+        assert each["log_loss"] == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.slow
+def test_a_resumed_job_is_the_undisturbed_one_bit_for_bit(run, tmp_path):
+    job = {"mode": "sync", "shuffle": 20_000}
+    paths = [str(tmp_path / name) for name in ("whole", "half", "resumed")]
+    whole = run(2, steps=12, save=paths[0], **job)
+    run(2, steps=7, save=paths[1], **job)
+    resumed = run(2, steps=5, load=paths[1], save=paths[2], **job)
+    assert [each["digest"] for each in resumed] == [each["digest"] for each in whole]
+    assert resumed[0]["loss"] == pytest.approx(whole[0]["loss"], rel=1e-12)
+    states = [state_in(path) for path in paths[::2]]
+    for name, expected in states[0].items():
+        np.testing.assert_array_equal(states[1][name], expected, err_msg=name)
+
+
+@pytest.mark.slow
+def test_a_nan_of_one_worker_stops_all_before_anything_is_applied(start, run, tmp_path):
+    saved, three = tmp_path / "saved", tmp_path / "three"
+    workers, _ = start(
+        2,
+        mode="sync",
+        save_to=str(saved),
+        each=lambda rank: {"nan_at": 4 if rank else 1000},
+    )
+    for rank, worker in enumerate(workers):
+        _, error = worker.communicate(timeout=LATER)
+        assert worker.returncode == 1
+        assert "NonFiniteError" in error
+        assert ("found by worker 1" in error) == (rank == 0)
+    run(2, mode="sync", steps=3, save=str(three))
+    found, expected = state_in(saved), state_in(three)
+    for name in expected:
+        array, table = found[name], name.split("/")[0]
+        if f"{table}/key" in expected:  # the pull of the fourth step has made rows
+            array = array[np.isin(found[f"{table}/key"], expected[f"{table}/key"])]
+        np.testing.assert_array_equal(array, expected[name], err_msg=name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["sync", "bounded", "async"])
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_worker_that_is_killed_is_named_by_the_other(start, mode, rank):
+    workers, servers = start(2, mode=mode, epochs=1000, tell=True)
+    for worker in workers:
+        assert json.loads(worker.stdout.readline()) == {"began": True}, worker.stderr.read()
+    killed, other = workers[rank], workers[1 - rank]
+    os.kill(killed.pid, signal.SIGKILL)
+    killed.wait()
+    _, error = other.communicate(timeout=20)
+    assert other.returncode == 1
+    assert "WorkerLost" in error
+    assert f"worker {rank}" in error
+    for server in servers:  # they leave as well, and say that not all went well
+        assert server.process.wait(20) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["sync", "bounded"])
+def test_ctrl_c_ends_all_between_two_steps(start, run, tmp_path, mode):
+    saved = str(tmp_path / "saved")
+    workers, servers = start(2, mode=mode, epochs=1000, tell=True, save_to=saved)
+    for worker in workers:
+        assert json.loads(worker.stdout.readline()) == {"began": True}
+    # In `sync`, Ctrl-C of one is one of all.
+    for worker in workers[:1] if mode == "sync" else workers:
+        worker.send_signal(signal.SIGINT)
+    for worker in workers:
+        _, error = worker.communicate(timeout=LATER)
+        assert "KeyboardInterrupt" in error
+        assert "WorkerLost" not in error
+    assert [server.process.wait(LATER) for server in servers] == [0, 0]
+    assert run(2, mode=mode, steps=3, load=saved, epochs=1000)[0]["steps"] == 3

@@ -165,6 +165,7 @@ def test_workers_survive_json_and_an_old_plan_has_one():
         ({"num_readers": 0}, "at least 1"),
         ({"average_every": 0}, "at least 1"),
         ({"dense": ("a:1", "a:1")}, "each worker once"),
+        ({"mode": "sync", "dense": ("a:1", "b:1")}, "got 2 dense workers and 1 that read"),
     ],
 )
 def test_workers_that_are_none_are_refused(fields, message):

@@ -50,6 +50,7 @@ class Meeting:
         self.rank = rank
         self.num_workers = num_workers = len(roles)
         self._roles = roles
+        self._coordinator = coordinator
         self._changed = threading.Condition()
         self._sending = threading.Lock()
         self._answers: dict[tuple[str, int], list[bytes]] = {}
@@ -166,7 +167,10 @@ class Meeting:
                     self._changed.notify_all()
         except OSError:
             with self._changed:
-                reason = f"{self._roles[0]}, where all meet, has ended; its own output tells why"
+                reason = (
+                    f"{self._roles[0]} at {self._coordinator}, where all meet, has ended; its own "
+                    "output tells why"
+                )
                 for rank in range(self.num_workers):
                     self._gone.setdefault(rank, reason)
                 self._changed.notify_all()

@@ -90,7 +90,18 @@ def test_the_two_parts_do_what_the_whole_does(hand):
     assert_alike(hand, samples())
 
 
-def test_a_batchwithout_keys_in_an_unpooled_slot(hand):
+def test_nothing_crosses_but_what_the_embeddings_give(hand):
+    here, _ = build()
+    batch = samples()
+    forward = SparseStep(find_embeddings(here)).forward(
+        batch, hand.pull(here, batch), with_gradient=True
+    )
+    shapes = {name: cut.values.shape for name, cut in forward.cuts.items()}
+    assert shapes == {"wide": (4, 2, 1), "rows": (4, 2, 3), "rows.unpooled(seen)": (4, 3)}
+    assert forward.cuts["rows.unpooled(seen)"].offsets.tolist() == [0, 0, 3, 4, 4]
+
+
+def test_a_batch_without_keys_in_an_unpooled_slot(hand):
     bags = {"user": [[1], [2]], "tags": [[], [4]], "seen": [[], []]}
     assert_alike(hand, batch_of(bags, label=[1, 0]))
 

@@ -306,6 +306,39 @@ def test_a_ctrl_c_of_the_terminal_ends_both(start_both):
         assert log.rstrip().endswith("KeyboardInterrupt")
 
 
+@pytest.fixture
+def start_three(job, daemon, start):
+    """Two sparse workers and a dense one that train in `sync`."""
+    changed = replace(job, servers=(daemon().address,), steps=10**6, num_readers=2, mode="sync")
+    workers = start(changed, "sparse", 0), start(changed, "sparse", 1), start(changed, "dense")
+    return tuple(worker.wait_until_ready() for worker in workers)
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_sparse_worker_that_is_killed_is_named_by_all_others(victim, start_three):
+    killed = start_three[victim]
+    os.kill(killed.process.pid, signal.SIGKILL)
+    for other in start_three:
+        if other is not killed:
+            code, log = other.wait(30)
+            assert code == 1
+            last = log.splitlines()[-1]
+            assert "WorkerLost" in last
+            # The first one holds the meeting, from where it may be named as well.
+            named = f":{killed.process.pid})" in last
+            assert named or (victim == 0 and "sparse worker 0 at 127.0.0.1:" in last)
+
+
+def test_in_sync_a_ctrl_c_of_one_sparse_worker_ends_all_after_the_same_step(start_three):
+    os.kill(start_three[1].process.pid, signal.SIGINT)
+    for sparse in start_three[:2]:
+        _, log = sparse.wait(30)
+        assert "KeyboardInterrupt" in log.splitlines()[-1]
+    code, log = start_three[2].wait(30)
+    assert code == 1
+    assert "was interrupted at step" in log.splitlines()[-1]
+
+
 def test_a_worker_that_is_alone_says_who_is_missing(job, daemon, start):
     job = replace(job, servers=(daemon().address,), connect_timeout=1.0)
     for stage, said in (

@@ -130,9 +130,10 @@ class Trainer:
             groups = join_groups(self.plan.workers, me, device=device, seconds=connect_timeout)
             self._team = Team(groups, has_joined=has_joined)
             step = self._attach(fresh=fresh)
-        except BaseException:
+        except BaseException as error:
             self._client.close()
             if groups is not None:
+                Team(groups).fail(error)
                 groups.close()
             raise
         self._loop = TrainLoop(

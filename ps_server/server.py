@@ -100,6 +100,8 @@ class Server:
                 # A worker's host that vanished without closing its connection is noticed.
                 ("grpc.keepalive_time_ms", 20_000),
                 ("grpc.keepalive_timeout_ms", 20_000),
+                ("grpc.http2.ping_timeout_ms", 20_000),  # or its 60 s count
+                ("grpc.http2.max_pings_without_data", 0),  # no limit: its stream is silent
                 # Workers ask likewise, over streams that are silent for hours. By default a server
                 # takes that for abuse and closes the connection, which would lose the worker.
                 ("grpc.http2.max_ping_strikes", 0),

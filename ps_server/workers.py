@@ -68,7 +68,7 @@ class _Gathering(Generic[Part]):
     step: int
     parts: dict[int, tuple[float, Part]] = field(default_factory=dict)
     is_done: bool = False
-    failure: Exception | None = None
+    failure: BaseException | None = None
 
 
 class Workers(Generic[Part]):
@@ -112,8 +112,6 @@ class Workers(Generic[Part]):
         self._gathering: _Gathering[Part] | None = None  # a step whose parts are not all here
         self._is_closed = False
 
-    # ------------------------------------------------------------ membership
-
     def join(self, rank: int, *, num_workers: int, name: str) -> Member:
         """Makes a worker a member of the job.
 
@@ -151,7 +149,7 @@ class Workers(Generic[Part]):
                 self._check_open()
 
     def goodbye(self, rank: int) -> None:
-        """Ends a membership; to say it again before the others have is no error.
+        """Ends a membership, and its clock; to say it again before all others have is no error.
 
         Raises:
             ValueError: The worker has not joined.
@@ -176,6 +174,8 @@ class Workers(Generic[Part]):
             if member.state is not _State.PRESENT or self._is_closed:
                 return
             member.state = state
+            if state is _State.GONE:
+                member.clock = None
             log = logger.info if state is _State.GONE else logger.warning
             log("%s %s", member, state.value)
             self._give_up(WorkerLost(f"{member} {state.value}, in the middle of a step"))
@@ -192,8 +192,6 @@ class Workers(Generic[Part]):
             return None
         self._members, self._num_workers = {}, 0
         return is_whole
-
-    # ------------------------------------------------------------ clocks
 
     def begin(self, rank: int, first_step: int) -> None:
         """Starts a worker's clock at `first_step`: its next push is of the step after it.
@@ -244,8 +242,6 @@ class Workers(Generic[Part]):
                         f"after {self._wait_seconds:g} s; see what holds it up"
                     )
                 self._changed.wait(deadline - self._time())
-
-    # ------------------------------------------------------------ pushes
 
     def push(self, rank: int, step: int, apply: Callable[[], None]) -> None:
         """Calls `apply` for a worker's push of `step`, then moves its clock.
@@ -348,10 +344,10 @@ class Workers(Generic[Part]):
         gathering: _Gathering[Part],
         apply: Callable[[Sequence[tuple[float, Part]]], None],
     ) -> None:
-        failure: Exception | None = None
+        failure: BaseException | None = None
         try:
             apply([gathering.parts[rank] for rank in sorted(gathering.parts)])
-        except Exception as error:  # it is every worker's
+        except BaseException as error:  # it is every worker's
             failure = error
         with self._changed:
             gathering.is_done, gathering.failure = True, failure
@@ -380,8 +376,6 @@ class Workers(Generic[Part]):
             self._gathering.is_done, self._gathering.failure = True, error
             self._gathering = None
             self._changed.notify_all()
-
-    # ------------------------------------------------------------ checks
 
     def _check_open(self) -> None:
         if self._is_closed:

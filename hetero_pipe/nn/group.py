@@ -253,13 +253,14 @@ def _start_paddle(group: Group, host: str, local: str, device: Device, seconds: 
         "PADDLE_TRAINER_ENDPOINTS": ",".join(endpoints),
         "PADDLE_CURRENT_ENDPOINT": endpoints[group.rank],
         "PADDLE_DISTRI_BACKEND": "nccl" if device.name.startswith("gpu") else "gloo",
-        "FLAGS_stop_check_timeout": str(max(1, round(seconds))),  # of Paddle's store
         "FLAGS_selected_gpus": device.name.partition(":")[2] or "0",
     }
     interface = _interface_of(local)
     if interface is not None and "GLOO_SOCKET_IFNAME" not in os.environ:
         # Else gloo takes what the host's name resolves to, which other hosts may not reach.
         environment["GLOO_SOCKET_IFNAME"] = interface
+    # All are here now. One that is killed within this call is noticed late, for Paddle waits for it
+    # up to 900 seconds and holds the GIL; whoever started the workers ends them.
     # Paddle prints flags to stdout, which belongs to the caller.
     with _environment(environment, without=("PADDLE_WITH_GLOO",)), redirect_stdout(sys.stderr):
         paddle.distributed.init_parallel_env()

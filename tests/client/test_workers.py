@@ -306,6 +306,26 @@ def test_worker_that_ends_without_goodbye_is_named_to_who_waits_for_it(
         assert client.num_rows() == {"user": 0}
 
 
+@pytest.mark.slow  # nothing tells of it but pings without an answer: 20 s, and 20 s for the answer
+@pytest.mark.parametrize("frozen", ["worker", "server"])
+def test_process_that_falls_silent_is_named_within_a_minute(daemon, worker, threads, frozen):
+    server = daemon()
+    other = worker([server.address], 1, 2)
+    with Client([server.address]) as client:
+        client.attach([SPEC])
+        client.join(rank=0, num_workers=2)
+        client.begin(0)
+        waiting = start_waiting(client, threads, "pull")
+        assert_blocks(waiting)
+        if frozen == "worker":
+            other.send_signal(signal.SIGSTOP)
+        else:
+            server.freeze()
+        words = r"worker 1 \(process1\)" if frozen == "worker" else server.address
+        with pytest.raises((WorkerLost, ServerUnavailable), match=words):
+            waiting.result(60)
+
+
 def test_worker_killed_with_its_part_under_way_leaves_nothing_of_the_step(daemon, worker, threads):
     servers = [daemon().address for _ in range(2)]
     victim = worker(servers, 1, 3, "part")

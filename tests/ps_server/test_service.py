@@ -361,6 +361,49 @@ def test_clients_that_vanish_in_a_save_leave_no_thread(peer):
     assert peer.stats().tables[0].num_rows == 20_000
 
 
+@pytest.mark.parametrize(("rank", "num_workers"), [(0, 0), (2, 2), (0, 65), (2**32 - 1, 2**32 - 1)])
+def test_worker_that_cannot_be_is_refused(peer, refuses, rank, num_workers):
+    request = ps_pb2.JoinRequest(rank=rank, num_workers=num_workers, name="x" * 5000)
+    refuses(INVALID, lambda: list(peer.stub.Join(request)), f"got rank={rank}, num_workers=")
+
+
+def test_requests_of_a_worker_that_has_not_joined_are_refused(peer, refuses):
+    route, stub = peer.route.fingerprint, peer.stub
+    part = ps_pb2.TableGradients(table="user", keys=KEY_BYTES, gradients=ONES.tobytes())
+    for rank in (0, 2**32 - 1):
+        words = "joins before all else", f"got rank={rank}"
+        for request in (
+            ps_pb2.PushRequest(route=route, step=2, rank=rank, tables=[part]),
+            ps_pb2.PushRequest(route=route, step=2, rank=rank, weight=1, tables=[part]),
+        ):
+            refuses(INVALID, lambda request=request: stub.Push(request), *words)
+        pull = ps_pb2.PullRequest(route=route, rank=rank, after_step=0)
+        refuses(INVALID, lambda pull=pull: stub.Pull(pull), *words)
+        clock, goodbye = ps_pb2.SetClockRequest(rank=rank), ps_pb2.GoodbyeRequest(rank=rank)
+        refuses(INVALID, lambda clock=clock: stub.SetClock(clock), *words)
+        refuses(INVALID, lambda goodbye=goodbye: stub.Goodbye(goodbye), *words)
+
+
+def test_parts_and_waits_without_a_rank_and_weights_that_are_none_are_refused(peer, refuses):
+    stub = peer.stub
+    stream = stub.Join(ps_pb2.JoinRequest(rank=0, num_workers=1, name="w0"))
+    next(stream)
+    stub.SetClock(ps_pb2.SetClockRequest(rank=0, first_step=1))
+    part = ps_pb2.TableGradients(table="user", keys=KEY_BYTES, gradients=ONES.tobytes())
+    fields = {"route": peer.route.fingerprint, "step": 2, "tables": [part]}
+    for rank, weight in ((None, 1), (0, -1), (0, float("nan")), (0, float("inf"))):
+        request = ps_pb2.PushRequest(rank=rank, weight=weight, **fields)
+        refuses(INVALID, lambda request=request: stub.Push(request), f"rank={rank}, weight=")
+    for step in (1, 3):
+        request = ps_pb2.PushRequest(rank=0, weight=1, **{**fields, "step": step})
+        refuses(INVALID, lambda request=request: stub.Push(request), f"got step={step} after")
+    pull = ps_pb2.PullRequest(route=peer.route.fingerprint, after_step=2**64 - 1)
+    refuses(INVALID, lambda: stub.Pull(pull), "names its rank")
+    stub.Push(ps_pb2.PushRequest(rank=0, weight=1, **fields))
+    stub.Goodbye(ps_pb2.GoodbyeRequest(rank=0))
+    assert list(stream) == []
+
+
 def test_hostile_requests_beside_good_ones_lose_nothing(peer):
     zeros = np.zeros(1, np.uint64).tobytes()
     row = np.ones((1, 4), np.float32).tobytes()

@@ -49,9 +49,6 @@ def is_waiting_for_parts(workers, rank):
     return gathering is not None and rank in gathering.parts
 
 
-# ------------------------------------------------------------ membership
-
-
 @pytest.mark.parametrize(
     ("rank", "num_workers"), [(0, 0), (1, 1), (-1, 2), (2, 2), (0, MAX_WORKERS + 1)]
 )
@@ -164,9 +161,6 @@ def test_close_ends_every_wait_and_refuses_the_next(threads):
             call()
     workers.lose(members[0])  # streams break when a server stops: nobody is lost
     assert members[0].state.name == "PRESENT"
-
-
-# ------------------------------------------------------------ clocks
 
 
 def test_pull_waits_for_the_slowest_clock_that_runs(threads):
@@ -285,6 +279,15 @@ def test_worker_that_is_lost_after_its_end_is_waited_for_by_nobody():
     workers.wait_to_pull(0, 1)
 
 
+def test_goodbye_ends_the_clock_too(threads):
+    workers, _ = joined(2)
+    workers.push(0, 1, nothing)
+    pull = threads.submit(workers.wait_to_pull, 0, 1)
+    assert_blocks(pull)
+    workers.goodbye(1)
+    assert pull.result(LATER) is None
+
+
 def test_pull_ends_when_its_own_worker_is_lost(threads):
     """Nobody reads its answer: it would hold a thread of the server for nothing."""
     workers, members = joined(2)
@@ -306,9 +309,6 @@ def test_silent_worker_is_named_by_pull_and_push():
     workers.begin(0, 0)
     with pytest.raises(WorkerLost, match=r"none of worker 1 \(has not joined\)"):
         workers.push_part(0, 1, 1.0, None, print)
-
-
-# ------------------------------------------------------------ parts of a step
 
 
 @settings(max_examples=20, deadline=None)
@@ -408,9 +408,6 @@ def test_worker_lost_while_a_whole_step_is_applied_has_no_say_in_it(threads):
     for push in pushes:
         assert push.result(LATER) is None
     workers.wait_to_pull(0, 1)
-
-
-# ------------------------------------------------------------ rows
 
 
 def new_store(spec, num_workers, *, first_step=0):

@@ -59,6 +59,8 @@ OPTIONS = [
     # A host that vanished without closing its connection is noticed.
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.http2.ping_timeout_ms", 20_000),  # or its 60 s count
+    ("grpc.http2.max_pings_without_data", 0),  # no limit: a call that waits for a worker is silent
 ]
 
 

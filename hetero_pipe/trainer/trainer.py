@@ -146,7 +146,11 @@ class Trainer:
                 if self._worker.stage == "dense"
                 else Team(groups, has_joined=has_joined)
             )
-            step = self._meet(groups, fresh=fresh, connect_timeout=connect_timeout)
+            try:
+                step = self._meet(groups, fresh=fresh, connect_timeout=connect_timeout)
+            except BaseException as error:
+                Team(groups).fail(error)
+                raise
             undo.pop_all()
         self._loop = TrainLoop(
             self.plan,

@@ -252,3 +252,13 @@ def test_ctrl_c_ends_all_between_two_steps(start, run, tmp_path, mode):
         assert "WorkerLost" not in error
     assert [server.process.wait(LATER) for server in servers] == [0, 0]
     assert run(2, mode=mode, steps=3, load=saved, epochs=1000)[0]["steps"] == 3
+
+
+@pytest.mark.slow
+def test_a_worker_that_cannot_begin_tells_the_others_why(start):
+    workers, _ = start(2, mode="sync", each=lambda rank: {"dim": 8 + rank})
+    errors = [worker.communicate(timeout=LATER)[1] for worker in workers]
+    assert [worker.returncode for worker in workers] == [1, 1]
+    assert "SpecMismatch" in errors[1]
+    assert "worker 1" in errors[0]
+    assert "failed: SpecMismatch" in errors[0]

@@ -81,7 +81,7 @@ def main():
         reader = read(told["data"], ["own", "other"], shared_keys={"other": "own"})
     else:
         kind = Spoilt if told.get("nan_at") else DeepFM
-        model = kind(SLOTS, dim=8, hidden=(32, 16))
+        model = kind(SLOTS, dim=told.get("dim", 8), hidden=(32, 16))
         optimizer = paddle.optimizer.Adam(1e-3, parameters=model.parameters())
         loss, reader = None, read(told.get("data", MOVIELENS), SLOTS)
     workers = hp.WorkersPlan(

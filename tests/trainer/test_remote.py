@@ -20,6 +20,9 @@ from tests.trainer.stage_worker import ROOT, Job
 
 MODULE = "tests.trainer.stage_worker"
 
+# Each starts up to four processes that import Paddle.
+pytestmark = pytest.mark.slow
+
 
 class Process:
     """A worker as a process. Its stderr is a file."""

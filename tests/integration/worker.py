@@ -18,7 +18,7 @@ from models.deepfm import SLOTS, DeepFM  # noqa: E402
 
 MOVIELENS = ROOT / "examples" / "ctr" / "data" / "movielens" / "movielens.parquet"
 
-told = json.loads(sys.argv[1])
+told = json.loads(sys.argv[1]) if __name__ == "__main__" else {}
 never = threading.Event()
 
 
@@ -122,4 +122,5 @@ def main():
         say(**found)
 
 
-main()
+if __name__ == "__main__":
+    main()

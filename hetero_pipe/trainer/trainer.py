@@ -284,7 +284,7 @@ class Trainer:
             WorkerLost: Another worker is gone.
         """
         if self._server is not None:
-            return self._server.fit()
+            return self._server.fit(self._tracing(trace))
         self._check_idle("fit")
         _check_counts(epochs, max_steps)
         self._check_reader(reader)
@@ -321,13 +321,7 @@ class Trainer:
         total, num_steps = Record(), 0
         evaluations: list[Evaluation] = []
         is_saved = False
-        tracing = FitTrace(
-            trace,
-            client=self._client,
-            role="trainer" if self._team.size == 1 else f"worker {self._team.rank}",
-            gather=self._team.gather,
-            is_first=self._team.rank == 0,
-        )
+        tracing = self._tracing(trace)
         tracing.start()
         try:
             for epoch in range(self._loop.position.epoch, epochs):
@@ -385,6 +379,26 @@ class Trainer:
             ),
             evaluations=tuple(evaluations),
         )
+
+    def _tracing(self, path: str | Path | None) -> FitTrace:
+        """Returns what records a `fit`; the first worker that reads writes the file."""
+        stage, rank = self._worker.stage, self._worker.rank
+        if stage != "whole":
+            role = f"{stage} worker {rank}"
+        else:
+            role = "trainer" if self._team.size == 1 else f"worker {rank}"
+        return FitTrace(
+            path,
+            client=self._client,
+            role=role,
+            gather=self._server.gather if self._server else self._gather_spans,
+            is_first=stage != "dense" and rank == 0,
+        )
+
+    def _gather_spans(self, mine: Any) -> list[Any]:
+        if self._feeder is not None:
+            self._feeder.end("trace")  # dense workers give theirs then
+        return self._team.groups.world.gather(mine)
 
     def _can_all_save(self, error: BaseException) -> bool:
         """Returns whether every worker ends `fit` by this error, between two steps."""

@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from hetero_pipe.pipeline import (
     worker_name,
 )
 from hetero_pipe.plan import Plan, Worker, WorkersPlan
+from hetero_pipe.trainer.keeper import DensePart
 from hetero_pipe.trainer.result import Evaluation, FitResult, summarize
 from hetero_pipe.trainer.tracing import FitTrace
 from ps_server.spans import SpanRing
@@ -67,6 +69,7 @@ class DenseWorker:
         plan: Of all workers.
         worker: This one.
         dense: The dense part here.
+        part: What a checkpoint has of it.
         model: What `dense` trains.
         groups: Of this worker; closed by `__exit__`.
         job: What the sparse workers must have alike, by name.
@@ -83,6 +86,7 @@ class DenseWorker:
         worker: Worker,
         *,
         dense: DenseStep,
+        part: DensePart,
         model: Any,
         groups: Groups,
         job: Mapping[str, str],
@@ -92,6 +96,7 @@ class DenseWorker:
         self._rank = worker.rank
         self._name = worker_name("dense", worker.rank)
         self._dense = dense
+        self._part = part
         self._model = model  # a paddle.nn.Layer
         self._groups = groups
         self._is_sync = plan.workers.mode == "sync"
@@ -148,6 +153,9 @@ class DenseWorker:
                 timeline = timeline.plus(part)
             elif ended == "evaluate":
                 self._learn()
+            elif ended == "save":
+                with tracing.during("save"):
+                    self._part.save(self._groups.world)
         tracing.is_whole = True
         tracing.stop()
         self._serve(["fit"])
@@ -177,6 +185,20 @@ class DenseWorker:
         self._learn()
         return np.empty(0, np.float32)
 
+    def save(self) -> None:
+        """Gives its part to the checkpoint that the first sparse worker writes.
+
+        Raises:
+            HeteroPipeError: As `fit`; a CheckpointError is raised by all workers.
+        """
+        self._serve(["save"])
+        self._part.save(self._groups.world)
+
+    def load(self, path: Path, *, resume: bool) -> None:
+        """Sets its part of a checkpoint. Raises as `save` does."""
+        self._serve(["load"])
+        self._part.load(self._groups.world, path, resume=resume)
+
     def fail(self, error: BaseException, *, step: int) -> None:
         """Tells all workers that this one cannot go on. The first failure counts."""
         self._host.fail(Failure.of(error, worker=self._name, stage="dense", step=step))
@@ -199,7 +221,7 @@ class DenseWorker:
                     averager = stack.enter_context(Averager(group, self._model, every=every))
                     group = None
             ended = self._serve(
-                ["epoch", "evaluate", "trace"], group=group, averager=averager, ring=ring
+                ["epoch", "save", "evaluate", "trace"], group=group, averager=averager, ring=ring
             )
             if averager is not None:
                 averager.finish()

@@ -264,7 +264,8 @@ class Trainer:
             eval_reader: Evaluated after each epoch.
             max_steps: Stop after so many steps of this call; None is no limit.
             save_to: A path that `save` is given after each epoch and at the end,
-                also when Ctrl-C or wrong data end it early.
+                also when Ctrl-C or wrong data end it early, but
+                not with dense workers, which may have failed.
             callbacks: Told how it goes; by default a line of progress on a
                 terminal.
             trace: A file for when each stage and each server did what, the latest

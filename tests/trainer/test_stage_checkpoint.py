@@ -41,15 +41,14 @@ plan = hp.default_plan(
 )
 worker = hp.Worker(stage, rank, job["coordinator"]) if job["coordinator"] else None
 with hp.Trainer(model, optimizer=adam(model.parameters()), plan=plan, worker=worker) as trainer:
-    if job["load"]:
-        trainer.load(job["load"])
     try:
+        if job["load"]:
+            trainer.load(job["load"])
         result = trainer.fit(reader, callbacks=[], **job["fit"])
-    except hp.CheckpointError as error:
-        print(error)
-    else:
         trainer.save(job["save"])
         print(result.num_steps, result.loss, result.auc)
+    except hp.CheckpointError as error:
+        print(error)
 """
 
 
@@ -132,7 +131,19 @@ def test_many_workers_go_on_within_an_epoch(train, tmp_path):
     check_equal(tmp_path / "found", tmp_path / "end")
 
 
-def test_a_checkpoint_that_cannot_be_written_is_refused_by_all(train, tmp_path):
-    (tmp_path / "notes").write_text("mine")
-    said = train(tmp_path / "c", max_steps=3, save_to=str(tmp_path))
+@pytest.mark.parametrize("method", ["fit", "save", "load"])
+def test_a_checkpoint_that_cannot_be_written_or_read_is_refused_by_all(method, train, tmp_path):
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    (notes / "notes").write_text("mine")
+    fit = {"max_steps": 3, "save_to": str(notes)} if method == "fit" else {"max_steps": 3}
+    said = train(
+        notes if method == "save" else tmp_path / "c",
+        load=notes if method == "load" else None,
+        **fit,
+    )
     assert len(said) == 2
+    for each in said:
+        assert ("a folder with manifest.json" if method == "load" else "replaces another") in each
+    assert not (tmp_path / "c").exists()
+    assert [path.name for path in notes.iterdir()] == ["notes"]

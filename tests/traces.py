@@ -89,6 +89,29 @@ class Trace:
             for id, chain in chains.items()
         }
 
+    def crossings(self):
+        """By id: process and track that the arrows of a batch lead along."""
+        chains = {}
+        for e in self.events:
+            if e["ph"] in "stf" and e["name"] == "batch":
+                chains.setdefault(e["id"], []).append(e)
+        found = {}
+        for id, chain in chains.items():
+            assert [e["ph"] for e in chain] == ["s", "t", "f"], chain
+            found[id] = []
+            for e in chain:
+                process = self._names["process_name", e["pid"], 0].rpartition(" ")[0]
+                found[id].append((process, self._names["thread_name", e["pid"], e["tid"]]))
+                there = [
+                    s
+                    for s in self._all
+                    if s.track == found[id][-1][1] and s.process.startswith(process)
+                ]
+                at = round(e["ts"] * 1e3)
+                step = int(id.rpartition(".")[2])
+                assert any(s.step == step and s.start <= at < s.end for s in there), e
+        return found
+
     def check(self):
         """Asserts what must hold of every trace."""
         timed = [e["ts"] for e in self.events if e["ph"] != "M"]

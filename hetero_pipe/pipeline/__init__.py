@@ -20,9 +20,10 @@ from hetero_pipe.pipeline.stage import Stage
 from hetero_pipe.pipeline.staleness import StalenessGate
 from hetero_pipe.pipeline.summary import ServerTime, Summary
 from hetero_pipe.pipeline.timeline import CREDIT, StageTime, Timeline
-from hetero_pipe.pipeline.trace import merge, write_trace
+from hetero_pipe.pipeline.trace import BATCH_OF, merge, write_trace
 
 __all__ = [
+    "BATCH_OF",
     "CREDIT",
     "Channel",
     "Closed",

@@ -172,6 +172,17 @@ def _cores(run: Summary) -> str | None:
     )
 
 
+def _credit(run: Summary) -> str | None:
+    """Says who holds a sparse worker up that has batches nobody takes."""
+    for_credit = run.share(sum(stage.waiting_for_credit for stage in run.timeline.stages))
+    if for_credit < NOTED:
+        return None
+    return (
+        f"send waits {for_credit:.0%} of the time for a dense worker to have room, so the dense "
+        "workers bound the run; add dense workers, or give them faster devices"
+    )
+
+
 def _gate(run: Summary) -> str | None:
     """Says how many steps have to be under way to keep the busiest stage busy.
 
@@ -255,6 +266,7 @@ def _bottleneck(run: Summary) -> str:
 _RULES: tuple[Callable[[Summary], str | None], ...] = (
     _too_few_steps,
     _cores,
+    _credit,
     _gate,
     _other_workers,
     _uneven,

@@ -11,7 +11,10 @@ import numpy as np
 
 from ps_server.spans import Spans
 
-__all__ = ["merge", "write_trace"]
+__all__ = ["BATCH_OF", "merge", "write_trace"]
+
+BATCH_OF = "batch of "
+"""How a span of a dense worker is named, before the role of the sparse worker it works for."""
 
 Event = dict[str, Any]  # JSON
 
@@ -21,7 +24,9 @@ def merge(processes: Sequence[Spans]) -> dict[str, Any]:
 
     A process of the trace is one of `processes`, a thread of it a stage, or a
     thread of a server that serves requests. Within a worker, arrows lead from each
-    stage's work at a step to the next stage's. Times start at the first span.
+    stage's work at a step to the next stage's; between workers, from a sparse one's
+    send of a batch to a dense one's work at it, and back to where the first has
+    received what it gave. Times start at the first span.
 
     Args:
         processes: In the order in which they are shown, all on one clock.
@@ -33,10 +38,13 @@ def merge(processes: Sequence[Spans]) -> dict[str, Any]:
     first = min((spans.starts.min() for spans in processes if len(spans)), default=0.0)
     head: list[Event] = []
     events: list[Event] = []
+    of_processes: list[tuple[Spans, list[Event]]] = []
     for pid, spans in enumerate(processes, start=1):
         head += _names(pid, spans)
         slices = _slices(pid, spans, first)
         events += slices + _arrows(pid, spans, slices)
+        of_processes.append((spans, slices))
+    events += _crossings(of_processes)
     # A slice stands before the slices within it, and before an arrow from or to it.
     events.sort(key=lambda event: (event["ts"], event["ph"] != "X", -event.get("dur", 0.0)))
     return {"traceEvents": head + events, "displayTimeUnit": "ms"}
@@ -132,5 +140,44 @@ def _arrows(pid: int, spans: Spans, slices: Sequence[Event]) -> list[Event]:
                 "bp": "e",  # to the slice that it is in, not the next one
             }
             for kind, piece in zip(kinds, pieces, strict=False)  # none for a step of one piece
+        ]
+    return arrows
+
+
+def _crossings(processes: Sequence[tuple[Spans, Sequence[Event]]]) -> list[Event]:
+    """Returns the arrows of each batch that went to a dense worker and came back."""
+    # By what the dense worker calls the batch's worker, and the step there; all of training.
+    sent: dict[tuple[str, int], Event] = {}
+    worked: dict[tuple[str, int], Event] = {}
+    received: dict[tuple[str, int], Event] = {}
+    for spans, slices in processes:
+        for piece in slices:
+            name, step = piece["name"], piece["args"].get("step")
+            if step is None:
+                continue
+            if name.startswith(BATCH_OF):
+                worked[name, step] = piece
+            elif name == spans.texts[piece["tid"] - 1] and name in ("send", "recv"):
+                (sent if name == "send" else received)[BATCH_OF + spans.role, step] = piece
+    arrows = []
+    for key, there in sent.items():
+        work, back = worked.get(key), received.get(key)
+        if work is None or back is None:  # dropped, or not given
+            continue
+        # Into the last nanosecond of the slice: it began before there was a result.
+        end = max(back["ts"], round(back["ts"] + back["dur"] - 1e-3, 3))
+        ends = (("s", there, there["ts"]), ("t", work, work["ts"]))
+        arrows += [
+            {
+                "ph": kind,
+                "pid": piece["pid"],
+                "tid": piece["tid"],
+                "ts": ts,
+                "name": "batch",
+                "cat": "batch",
+                "id": f"{key[0].removeprefix(BATCH_OF)}.{key[1]}",
+                "bp": "e",
+            }
+            for kind, piece, ts in (*ends, ("f", back, end))
         ]
     return arrows

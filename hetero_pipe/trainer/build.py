@@ -113,7 +113,7 @@ def build_training(
     stages: list[Stage] = [
         RouteStage(client, _slots(plan)),
         PullStage(client, insert=True, gate=gate, staleness=plan.staleness if waits else None),
-        *_training_stages(dense, team),
+        *_training_stages(dense, team, ring),
         PushStage(client, gate, count, is_part=team is not None and mode == "sync"),
     ]
     capacities = _capacities(plan, stages)
@@ -133,10 +133,12 @@ def build_prediction(
     return Executor(batches, stages, capacities=_capacities(plan, stages))
 
 
-def _training_stages(dense: DenseStep | SparseWorker, team: Teamwork | None) -> Sequence[Stage]:
+def _training_stages(
+    dense: DenseStep | SparseWorker, team: Teamwork | None, ring: SpanRing | None
+) -> Sequence[Stage]:
     is_stopping = _never if team is None else team.is_stopping
     if isinstance(dense, SparseWorker):
-        return dense.training_stages(is_stopping=is_stopping)
+        return dense.training_stages(is_stopping=is_stopping, ring=ring)
     if team is None:
         return [TrainStage(dense)]
     return [TrainStage(dense, group=team.group, averager=team.averager, is_stopping=is_stopping)]

@@ -1,9 +1,11 @@
 """DenseWorker: serves the dense part to the sparse workers of a plan."""
 
+import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ from numpy.typing import NDArray
 from hetero_pipe.errors import ConfigError, HeteroPipeError, StageError
 from hetero_pipe.nn import Averager, DenseStep, Group, Groups, average_statistics
 from hetero_pipe.pipeline import (
+    BATCH_OF,
     CutBatch,
     CutResult,
     Executor,
@@ -21,7 +24,10 @@ from hetero_pipe.pipeline import (
     worker_name,
 )
 from hetero_pipe.plan import Plan, Worker, WorkersPlan
+from hetero_pipe.trainer.keeper import DensePart
 from hetero_pipe.trainer.result import Evaluation, FitResult, summarize
+from hetero_pipe.trainer.tracing import FitTrace
+from ps_server.spans import SpanRing
 
 __all__ = ["DenseWorker"]
 
@@ -63,6 +69,7 @@ class DenseWorker:
         plan: Of all workers.
         worker: This one.
         dense: The dense part here.
+        part: What a checkpoint has of it.
         model: What `dense` trains.
         groups: Of this worker; closed by `__exit__`.
         job: What the sparse workers must have alike, by name.
@@ -79,6 +86,7 @@ class DenseWorker:
         worker: Worker,
         *,
         dense: DenseStep,
+        part: DensePart,
         model: Any,
         groups: Groups,
         job: Mapping[str, str],
@@ -88,10 +96,12 @@ class DenseWorker:
         self._rank = worker.rank
         self._name = worker_name("dense", worker.rank)
         self._dense = dense
+        self._part = part
         self._model = model  # a paddle.nn.Layer
         self._groups = groups
         self._is_sync = plan.workers.mode == "sync"
         self._connect_timeout = connect_timeout
+        self._num_served = 0  # works since `fit` began
         self._host = StageHost(
             plan.workers.dense[worker.rank],
             worker=self._name,
@@ -117,8 +127,15 @@ class DenseWorker:
         finally:
             self._groups.close()
 
-    def fit(self) -> FitResult:
+    def gather(self, value: Any) -> list[Any]:
+        """Returns what all workers give, the sparse ones first."""
+        return self._groups.world.gather(value)
+
+    def fit(self, tracing: FitTrace) -> FitResult:
         """Trains until all sparse workers have ended `fit`; predicts meanwhile what they evaluate.
+
+        Args:
+            tracing: Of this `fit`.
 
         Returns:
             What the sparse workers return, but for timeline and summary.
@@ -128,10 +145,21 @@ class DenseWorker:
             WorkerLost: A sparse worker is gone.
         """
         timeline, ended = Timeline(), ""
-        while ended != "fit":
-            ended, part = self._train_phase()
-            timeline = timeline.plus(part)
-            found = {} if ended == "epoch" else self._learn()
+        self._num_served = 0
+        tracing.start()
+        while ended != "trace":
+            ended, part = self._train_phase(tracing.ring)
+            if ended == "epoch":
+                timeline = timeline.plus(part)
+            elif ended == "evaluate":
+                self._learn()
+            elif ended == "save":
+                with tracing.during("save"):
+                    self._part.save(self._groups.world)
+        tracing.is_whole = True
+        tracing.stop()
+        self._serve(["fit"])
+        found = self._learn()
         size = {name: found[name] for name in ("num_samples", "seconds")}
         return FitResult.of_dict(found, summarize(self._plan, timeline, **size))
 
@@ -157,6 +185,20 @@ class DenseWorker:
         self._learn()
         return np.empty(0, np.float32)
 
+    def save(self) -> None:
+        """Gives its part to the checkpoint that the first sparse worker writes.
+
+        Raises:
+            HeteroPipeError: As `fit`; a CheckpointError is raised by all workers.
+        """
+        self._serve(["save"])
+        self._part.save(self._groups.world)
+
+    def load(self, path: Path, *, resume: bool) -> None:
+        """Sets its part of a checkpoint. Raises as `save` does."""
+        self._serve(["load"])
+        self._part.load(self._groups.world, path, resume=resume)
+
     def fail(self, error: BaseException, *, step: int) -> None:
         """Tells all workers that this one cannot go on. The first failure counts."""
         self._host.fail(Failure.of(error, worker=self._name, stage="dense", step=step))
@@ -167,7 +209,7 @@ class DenseWorker:
         found: dict[str, Any] = self._groups.world.gather(None)[0]
         return found
 
-    def _train_phase(self) -> tuple[str, Timeline]:
+    def _train_phase(self, ring: SpanRing | None) -> tuple[str, Timeline]:
         """Serves up to the end of some call within `fit`, after which replicas are equal."""
         dense = self._groups.dense
         with ExitStack() as stack:
@@ -178,7 +220,9 @@ class DenseWorker:
                     every = self._plan.workers.average_every
                     averager = stack.enter_context(Averager(group, self._model, every=every))
                     group = None
-            ended = self._serve(["epoch", "evaluate", "fit"], group=group, averager=averager)
+            ended = self._serve(
+                ["epoch", "save", "evaluate", "trace"], group=group, averager=averager, ring=ring
+            )
             if averager is not None:
                 averager.finish()
             average_statistics(dense, self._model)
@@ -190,20 +234,23 @@ class DenseWorker:
         *,
         group: Group | None = None,
         averager: Averager | None = None,
+        ring: SpanRing | None = None,
     ) -> tuple[str, Timeline]:
         """Handles all that comes up to the end of one of `calls`; returns which."""
-        dense = _DenseStage(self._dense, self._host, group=group, averager=averager)
+        dense = _DenseStage(self._dense, self._host, group=group, averager=averager, ring=ring)
         source = _Source(self._host, dense, self._plan.workers, rank=self._rank)
         executor = Executor(
             source,
             [dense, _AnswerStage(self._host)],
             capacities=[1, 1, RESULTS_CAPACITY],
             source_name="recv",
+            first_step=self._num_served,
+            ring=ring,
         )
         try:
             with executor:
-                for _ in executor.results():
-                    """Whoever sent a batch counts it."""
+                for number, _ in executor.results():
+                    self._num_served = number + 1
             if source.ended not in calls:
                 raise ConfigError(
                     f"all workers run the same script, got the sparse ones at the end of "
@@ -269,6 +316,7 @@ class _DenseStage:
         host: Whose batches it has.
         group: Of the dense workers that take each step together.
         averager: Of dense workers that step by themselves.
+        ring: Records whose batches are at work; None records nothing.
 
     Attributes:
         step: Under way, for messages.
@@ -284,23 +332,34 @@ class _DenseStage:
         *,
         group: Group | None,
         averager: Averager | None,
+        ring: SpanRing | None,
     ) -> None:
         self._dense = dense
         self._host = host
         self._group = group
         self._averager = averager
+        self._ring = ring
         self.step = 0
         self.is_given_up = False
 
     def run(self, number: int, work: _Work) -> _Done:
-        self.step = work.step
+        self.step, start = work.step, time.perf_counter()
         try:
             results = self._train(work) if work.is_training else [self._predict(work.parts[0][1])]
         except HeteroPipeError:
             raise
         except Exception as error:  # the executor would count batches, not a worker's steps
             raise StageError(f"stage dense failed at step {work.step}: {error!r}") from error
+        self._record(work, start)
         return _Done(work, results)
+
+    def _record(self, work: _Work, start: float) -> None:
+        """Records whose batches they were, with the steps of those who sent them."""
+        if self._ring is None:
+            return
+        end, step = time.perf_counter(), work.step if work.is_training else -1
+        for rank, _ in work.parts:
+            self._ring.record(self.name, f"{BATCH_OF}sparse worker {rank}", step, start, end)
 
     def _train(self, work: _Work) -> list[CutResult]:
         batches = [batch for _, batch in work.parts if batch.samples.size]

@@ -116,6 +116,7 @@ class TrainLoop:
                 ring=ring,
             )
             first_step, num_dense = self.step, self._dense.num_steps
+            waited = self._waiting_for_credit()
             self.is_running = True
             stopped_by: BaseException | None = None
             try:
@@ -135,7 +136,10 @@ class TrainLoop:
                 self.is_running = False
                 record.max_staleness = gate.largest_seen
                 record.num_missed = gate.num_missed
-                record.timeline = executor.timeline(waiting_at_gate={"pull": gate.seconds_waited})
+                record.timeline = executor.timeline(
+                    waiting_at_gate={"pull": gate.seconds_waited},
+                    waiting_for_credit={"send": self._waiting_for_credit() - waited},
+                )
             if isinstance(self._dense, SparseWorker):
                 self._dense.end("epoch")
             is_whole = batches.is_exhausted
@@ -148,6 +152,10 @@ class TrainLoop:
         if is_whole:
             self.position = Position(self.position.epoch + 1)
         return is_whole
+
+    def _waiting_for_credit(self) -> float:
+        """Returns the seconds that this worker has waited for dense ones to have room."""
+        return self._dense.waiting_for_credit if isinstance(self._dense, SparseWorker) else 0.0
 
     def _begin_together(self, stopping: threading.Event, stack: ExitStack) -> Teamwork | None:
         """Starts this worker's clock once all are here; None for a worker alone."""

@@ -12,6 +12,7 @@ from hetero_pipe.data import Batch, Cut
 from hetero_pipe.errors import ConfigError, NonFiniteError
 from hetero_pipe.nn import Embedding, SparseForward, SparseStep, TableRows
 from hetero_pipe.pipeline import (
+    CREDIT,
     CutBatch,
     Failure,
     Finished,
@@ -21,6 +22,7 @@ from hetero_pipe.pipeline import (
 )
 from hetero_pipe.plan import Worker, WorkersPlan
 from hetero_pipe.trainer.stages import Prediction, Pulled, Trained
+from ps_server.spans import SpanRing
 
 __all__ = ["SparseWorker"]
 
@@ -54,6 +56,7 @@ class SparseWorker:
 
     Attributes:
         num_steps: Batches sent to be trained.
+        waiting_for_credit: Seconds that they waited for a dense worker to have room.
     """
 
     def __init__(
@@ -83,6 +86,7 @@ class SparseWorker:
         self._open = ExitStack()
         self._is_failed = False
         self.num_steps = 0
+        self.waiting_for_credit = 0.0
 
     def __enter__(self) -> "SparseWorker":
         with ExitStack() as undo:
@@ -94,13 +98,16 @@ class SparseWorker:
     def __exit__(self, *error: object) -> None:
         self._open.close()
 
-    def training_stages(self, *, is_stopping: Callable[[], bool]) -> Sequence[Stage]:
+    def training_stages(
+        self, *, is_stopping: Callable[[], bool], ring: SpanRing | None = None
+    ) -> Sequence[Stage]:
         """Returns the stages that stand where a whole worker trains.
 
         Args:
             is_stopping: Whether, in `sync`, this worker takes no step more.
+            ring: Records the waits for credit; None records none.
         """
-        send = _SendStage(self, is_training=True, is_stopping=is_stopping)
+        send = _SendStage(self, is_training=True, is_stopping=is_stopping, ring=ring)
         return [send, _ReceiveStage(self, is_training=True)]
 
     def predicting_stages(self) -> Sequence[Stage]:
@@ -171,10 +178,12 @@ class _SendStage:
         *,
         is_training: bool,
         is_stopping: Callable[[], bool] = lambda: False,
+        ring: SpanRing | None = None,
     ) -> None:
         self._worker = worker
         self._is_training = is_training
         self._is_stopping = is_stopping
+        self._ring = ring
         self._is_given_up = False
 
     def run(self, step: int, pulled: Pulled) -> _Sent:
@@ -192,8 +201,13 @@ class _SendStage:
 
     def _send(self, step: int, samples: Batch, cuts: Mapping[str, Cut]) -> None:
         batch = CutBatch(step, self._is_training, samples, cuts, is_stopping=self._is_stopping())
-        self._worker.link_of(step).send(batch, is_given_up=lambda: self._is_given_up)
-        self._worker.num_steps += self._is_training
+        link = self._worker.link_of(step)
+        start, end = link.send(batch, is_given_up=lambda: self._is_given_up)
+        if self._is_training:
+            self._worker.num_steps += 1
+            self._worker.waiting_for_credit += end - start
+        if self._ring is not None:
+            self._ring.record(self.name, CREDIT, step, start, end)
 
     def close(self) -> None:
         """Gives up a wait for a credit."""

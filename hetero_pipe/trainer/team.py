@@ -6,12 +6,12 @@ from typing import Any
 
 from hetero_pipe.data import Reader, share
 from hetero_pipe.errors import CheckpointError, WorkerLost
-from hetero_pipe.nn import Groups
+from hetero_pipe.nn import Group, Groups
 from hetero_pipe.trainer.epoch import EpochMetrics
 from hetero_pipe.trainer.record import Record
 from hetero_pipe.trainer.stages import Prediction
 
-__all__ = ["Team"]
+__all__ = ["Team", "agree"]
 
 
 class Team:
@@ -58,27 +58,30 @@ class Team:
         """
         return self.groups.readers.gather(value)
 
-    def together(self, act: Callable[[], None], *, ranks: Sequence[int] | None = None) -> None:
+    def together(
+        self,
+        act: Callable[[], None],
+        *,
+        ranks: Sequence[int] | None = None,
+        with_dense: bool = False,
+    ) -> None:
         """Does something with a checkpoint, which all wait for.
 
         Args:
             act: Done by this worker, if it is one of `ranks`.
             ranks: Those who do it; None is all.
+            with_dense: Whether dense workers, which `agree` likewise, wait as well.
 
         Raises:
             CheckpointError: One of them raised it, and so all do.
             WorkerLost: One is gone.
         """
-        failure = None
+        group = self.groups.world if with_dense else self.groups.readers
         try:
-            if ranks is None or self.rank in ranks:
-                act()
+            agree(group, act if ranks is None or self.rank in ranks else None)
         except CheckpointError as error:
-            failure = error
-        for rank, told in enumerate(self.gather(None if failure is None else str(failure))):
-            if told is not None:
-                self.agreed = failure or CheckpointError(f"{told} (on worker {rank})")
-                raise self.agreed
+            self.agreed = error
+            raise
 
     @contextmanager
     def telling(self) -> Iterator[None]:
@@ -155,3 +158,25 @@ class Team:
     def close(self) -> None:
         """Says goodbye to the others."""
         self.groups.close()
+
+
+def agree(group: Group, act: Callable[[], None] | None) -> None:
+    """Does something with a checkpoint, which all of a group wait for.
+
+    Args:
+        group: Each of which calls this.
+        act: Done by this worker; None is nothing.
+
+    Raises:
+        CheckpointError: One of them raised it, and so all do.
+        WorkerLost: One is gone.
+    """
+    failure = None
+    try:
+        if act is not None:
+            act()
+    except CheckpointError as error:
+        failure = error
+    for rank, told in enumerate(group.gather(None if failure is None else str(failure))):
+        if told is not None:
+            raise failure or CheckpointError(f"{told} (on worker {rank})")

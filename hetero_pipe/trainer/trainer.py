@@ -1,7 +1,7 @@
 """Trainer: fit, evaluate, predict, save and load."""
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -21,26 +21,18 @@ from hetero_pipe.nn import (
     Groups,
     Loss,
     broadcast_model,
-    dense_state,
     find_embeddings,
     join_groups,
-    load_dense_state,
-    load_random_state,
-    random_state,
     say_settings,
 )
 from hetero_pipe.plan import Plan, Worker
 from hetero_pipe.trainer.build import build_prediction, check_plan, default_plan
 from hetero_pipe.trainer.callbacks import Callback, Progress
-from hetero_pipe.trainer.checkpoint import (
-    Checkpoint,
-    Position,
-    read_checkpoint,
-    writing_checkpoint,
-)
+from hetero_pipe.trainer.checkpoint import Position
 from hetero_pipe.trainer.dense_worker import DenseWorker
 from hetero_pipe.trainer.epoch import EpochMetrics
 from hetero_pipe.trainer.job import describe_job
+from hetero_pipe.trainer.keeper import DensePart, Keeper
 from hetero_pipe.trainer.loop import TrainLoop
 from hetero_pipe.trainer.record import Record
 from hetero_pipe.trainer.result import Evaluation, FitResult, summarize
@@ -54,8 +46,6 @@ from ps_server.spec import TableSpec
 __all__ = ["Trainer"]
 
 logger = logging.getLogger(__name__)
-
-METRICS, RANDOM, BATCH = "metrics/", "random/", "batch"
 
 
 class Trainer:
@@ -127,6 +117,7 @@ class Trainer:
         self._model = model
         self._optimizer = optimizer
         device = Device(self.plan.stage("dense").device)
+        self._part = DensePart(model, optimizer, self._embeddings, rank=self._worker.rank)
         self._dense = DenseStep(model, loss=loss, optimizer=optimizer, device=device)
         say_settings()
         has_joined = worker is not None and self.plan.servers is not None
@@ -160,6 +151,14 @@ class Trainer:
             model=model,
             team=self._team,
         )
+        self._keeper = Keeper(
+            client=self._client,
+            embeddings=self._embeddings,
+            loop=self._loop,
+            team=self._team,
+            dense=None if self._feeder else self._part,
+            feeder=self._feeder,
+        )
         self._is_resuming = False
         self._run: RunSettings | None = None  # of the last `fit`, or as loaded
 
@@ -182,6 +181,7 @@ class Trainer:
                 self.plan,
                 self._worker,
                 dense=self._dense,
+                part=self._part,
                 model=self._model,
                 groups=groups,
                 job=job,
@@ -264,7 +264,8 @@ class Trainer:
             eval_reader: Evaluated after each epoch.
             max_steps: Stop after so many steps of this call; None is no limit.
             save_to: A path that `save` is given after each epoch and at the end,
-                also when Ctrl-C or wrong data end it early.
+                also when Ctrl-C or wrong data end it early, but
+                not with dense workers, which may have failed.
             callbacks: Told how it goes; by default a line of progress on a
                 terminal.
             trace: A file for when each stage and each server did what, the latest
@@ -284,7 +285,7 @@ class Trainer:
             WorkerLost: Another worker is gone.
         """
         if self._server is not None:
-            return self._server.fit()
+            return self._server.fit(self._tracing(trace))
         self._check_idle("fit")
         _check_counts(epochs, max_steps)
         self._check_reader(reader)
@@ -321,13 +322,7 @@ class Trainer:
         total, num_steps = Record(), 0
         evaluations: list[Evaluation] = []
         is_saved = False
-        tracing = FitTrace(
-            trace,
-            client=self._client,
-            role="trainer" if self._team.size == 1 else f"worker {self._team.rank}",
-            gather=self._team.gather,
-            is_first=self._team.rank == 0,
-        )
+        tracing = self._tracing(trace)
         tracing.start()
         try:
             for epoch in range(self._loop.position.epoch, epochs):
@@ -386,8 +381,30 @@ class Trainer:
             evaluations=tuple(evaluations),
         )
 
+    def _tracing(self, path: str | Path | None) -> FitTrace:
+        """Returns what records a `fit`; the first worker that reads writes the file."""
+        stage, rank = self._worker.stage, self._worker.rank
+        if stage != "whole":
+            role = f"{stage} worker {rank}"
+        else:
+            role = "trainer" if self._team.size == 1 else f"worker {rank}"
+        return FitTrace(
+            path,
+            client=self._client,
+            role=role,
+            gather=self._server.gather if self._server else self._gather_spans,
+            is_first=stage != "dense" and rank == 0,
+        )
+
+    def _gather_spans(self, mine: Any) -> list[Any]:
+        if self._feeder is not None:
+            self._feeder.end("trace")  # dense workers give theirs then
+        return self._team.groups.world.gather(mine)
+
     def _can_all_save(self, error: BaseException) -> bool:
         """Returns whether every worker ends `fit` by this error, between two steps."""
+        if self._feeder is not None:  # a dense worker may have failed with it
+            return False
         has_agreed = self._team.size == 1 or error is self._team.agreed
         return has_agreed and not self._loop.is_torn
 
@@ -469,13 +486,8 @@ class Trainer:
             CheckpointError: Something that is no checkpoint is at the path, or
                 it cannot be written to.
         """
-        self._check_whole("save")
-
-        def check() -> None:
-            with writing_checkpoint(Path(path)):
-                """Making its folder is the check; it is removed again."""
-
-        self._team.together(check, ranks=[0])
+        if self._server is None:  # the first sparse worker writes
+            self._keeper.check_save(Path(path))
 
     def save(self, path: str | Path) -> None:
         """Writes all that a resumed run needs to go on bit for bit into a folder.
@@ -492,43 +504,14 @@ class Trainer:
             ServerError: A server failed.
         """
         self._check_idle("save")
-        self._check_whole("save")
+        if self._server is not None:
+            return self._server.save()
         if self._loop.is_torn:
             raise CheckpointError(
                 f"a checkpoint is of whole steps, got step {self._loop.step} applied in part when "
                 "training failed; load an earlier checkpoint"
             )
-        with self._team.telling():
-            progress = self._progress()
-            self._team.together(lambda: self._write(Path(path), progress), ranks=[0])
-        logger.info("saved step %d to %s", self._loop.step, path)
-
-    def _write(self, path: Path, progress: Mapping[str, NDArray[Any]]) -> None:
-        with writing_checkpoint(path) as writer:
-            for name in self._embeddings:
-                for file, pieces in self._client.save(name):
-                    writer.add_snapshot(name, file, pieces)
-            writer.finish(
-                dense=dense_state(self._model, self._optimizer),
-                step=self._loop.step,
-                position=self._loop.position,
-                tables=self._specs(),
-                run=self._run,
-                progress=progress,
-            )
-
-    def _progress(self) -> dict[str, NDArray[Any]]:
-        """Returns the metrics of all workers, and what is each one's own."""
-        own = _named(RANDOM, random_state())
-        if self._team.rank:  # the first one's is the position that the checkpoint names
-            own[BATCH] = np.array(self._loop.position.batch, np.int64)
-        metrics = self._team.metrics(self._loop.metrics)
-        states = [own] if self._team.size == 1 else self._team.gather(own)
-        progress = _named(METRICS, metrics.state())
-        for rank, state in enumerate(states):
-            # The first one's have their names without a rank, as those of a worker alone.
-            progress |= _named(_own(rank), state)
-        return progress
+        self._keeper.save(Path(path), self._run)
 
     def load(self, path: str | Path, *, resume: bool = True) -> None:
         """Sets all that `save` wrote into a folder, Paddle's random generators too.
@@ -547,75 +530,11 @@ class Trainer:
             ServerError: A server failed.
         """
         self._check_idle("load")
-        self._check_whole("load")
-        with self._team.telling():
-            checkpoint = self._read(Path(path))
-            self._loop.is_torn = True  # until every table is there: a server may fail between two
-            self._team.together(lambda: self._load_tables(checkpoint), ranks=[0])
-        self._loop.step = checkpoint.step
+        if self._server is not None:
+            return self._server.load(Path(path), resume=resume)
+        checkpoint = self._keeper.load(Path(path), resume=resume)
         self._is_resuming = resume
         self._run = checkpoint.run if resume else None
-        self._loop.position = checkpoint.position if resume else Position()
-        self._loop.metrics = EpochMetrics()
-        if resume:
-            self._load_progress(checkpoint)
-        self._loop.is_torn = False
-        logger.info("loaded step %d from %s", checkpoint.step, path)
-
-    def _read(self, path: Path) -> Checkpoint:
-        """Returns a checkpoint once every worker has set its dense state."""
-        held: list[Checkpoint] = []
-
-        def read() -> None:
-            held.append(read_checkpoint(path))
-            self._check_tables(held[0])
-            load_dense_state(self._model, self._optimizer, held[0].dense)
-
-        self._team.together(read)
-        return held[0]
-
-    def _load_tables(self, checkpoint: Checkpoint) -> None:
-        for name, snapshots in checkpoint.snapshots.items():
-            self._client.load(name, snapshots)
-
-    def _load_progress(self, checkpoint: Checkpoint) -> None:
-        if checkpoint.progress is None:
-            logger.warning(
-                "%s was saved by an earlier version, without random generators and metrics: what "
-                "Dropout draws, and loss and AUC of its epoch, will differ from an undisturbed run",
-                checkpoint.path,
-            )
-            return
-        if self._team.rank == 0:  # it goes on with those of all
-            self._loop.metrics = EpochMetrics.of_state(_under(METRICS, checkpoint.progress))
-        own = _under(_own(self._team.rank), checkpoint.progress)
-        if BATCH in own:
-            self._loop.position = Position(self._loop.position.epoch, int(own[BATCH]))
-        load_random_state(_under(RANDOM, own))
-
-    def _check_tables(self, checkpoint: Checkpoint) -> None:
-        """Refuses a checkpoint whose rows do not fit this model's tables."""
-        if checkpoint.tables.keys() != self._embeddings.keys():
-            raise CheckpointError(
-                f"the checkpoint must be of this model's tables, {', '.join(self._embeddings)}, "
-                f"got {', '.join(checkpoint.tables)} in {checkpoint.path}"
-            )
-        for name, layer in self._embeddings.items():
-            saved, built = checkpoint.tables[name], layer.spec(name)
-            kinds = [type(spec.optimizer).__name__ for spec in (saved, built)]
-            if saved.dim != built.dim or kinds[0] != kinds[1]:
-                raise CheckpointError(
-                    f"rows of table {name!r} must fit dim={built.dim} with {kinds[1]}, got "
-                    f"dim={saved.dim} with {kinds[0]} in {checkpoint.path}; build the model as it "
-                    "was saved"
-                )
-            changed = [
-                f"{key}={value} saved and {built.to_dict()[key]} built"
-                for key, value in saved.to_dict().items()
-                if value != built.to_dict()[key]
-            ]
-            if changed:
-                logger.warning("table %s goes on with other settings: %s", name, "; ".join(changed))
 
     def close(self) -> None:
         """Gives up the connections, or the tables of this process.
@@ -656,13 +575,6 @@ class Trainer:
                 "on_epoch or after fit, which takes max_steps= and save_to="
             )
 
-    def _check_whole(self, method: str) -> None:
-        if self._worker.stage != "whole":
-            raise ConfigError(
-                f"{method} needs tables, dense part and reader in one worker, got a "
-                f"{self._worker.stage} worker; train with whole workers where you need it"
-            )
-
     def _specs(self) -> list[TableSpec]:
         return [layer.spec(name) for name, layer in self._embeddings.items()]
 
@@ -681,15 +593,3 @@ def _check_counts(epochs: int, max_steps: int | None) -> None:
         raise ConfigError(f"epochs must be at least 0, got epochs={epochs}")
     if max_steps is not None and max_steps < 0:
         raise ConfigError(f"max_steps must be at least 0, got max_steps={max_steps}")
-
-
-def _named(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    return {prefix + name: array for name, array in arrays.items()}
-
-
-def _own(rank: int) -> str:
-    return f"worker-{rank}/" if rank else ""
-
-
-def _under(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    return {n.removeprefix(prefix): a for n, a in arrays.items() if n.startswith(prefix)}

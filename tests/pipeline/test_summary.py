@@ -38,6 +38,15 @@ def busy(seconds, **fields):
 SERVED = (ServerTime("ps-server a:1", 0.3), ServerTime("ps-server b:1", 0.62))
 
 ADVICE = {
+    "a worker without credit waits for the dense ones, whatever the gate says": (
+        run(
+            pull=busy(0.3, waiting_at_gate=0.2),
+            send=busy(0.1, waiting_for_credit=0.4),
+            recv=busy(0.8),
+        ),
+        "send waits 40% of the time for a dense worker to have room, so the dense workers bound "
+        "the run; add dense workers, or give them faster devices",
+    ),
     "staleness 0 is the serial sum": (
         run(
             staleness=0,

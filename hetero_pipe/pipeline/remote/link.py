@@ -3,6 +3,7 @@
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
@@ -143,12 +144,17 @@ class StageLink:
         self._channel.close()
         self._thread.join()
 
-    def send(self, batch: CutBatch, *, is_given_up: Callable[[], bool] = lambda: False) -> None:
+    def send(
+        self, batch: CutBatch, *, is_given_up: Callable[[], bool] = lambda: False
+    ) -> tuple[float, float]:
         """Sends a batch; blocks until the dense worker has room for it.
 
         Args:
             batch: The next one.
             is_given_up: Asked at each `wake`: whether to wait no longer.
+
+        Returns:
+            When it began and ended to wait for a credit, on `time.perf_counter`.
 
         Raises:
             Closed: It was given up.
@@ -157,8 +163,11 @@ class StageLink:
         """
         message = stage_pb2.FromSparse()
         batch.write(message.batch, self._wire)
+        start = time.perf_counter()
         self._credits.take(is_given_up=is_given_up)
+        end = time.perf_counter()
         self._outbox.put(message)
+        return start, end
 
     def receive(self, step: int, *, is_given_up: Callable[[], bool] = lambda: False) -> CutResult:
         """Returns what the batch of a step gave; blocks until it is there.

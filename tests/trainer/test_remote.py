@@ -351,3 +351,13 @@ def test_a_worker_that_is_alone_says_who_is_missing(job, daemon, start):
         code, log = start(job, stage).wait()
         assert code == 1
         assert said in log
+
+
+def test_a_dense_worker_whose_port_is_in_use_tells_the_sparse_ones(job, daemon, start):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = f"127.0.0.1:{other.getsockname()[1]}"
+        changed = replace(job, servers=(daemon().address,), dense=(taken,), connect_timeout=600.0)
+        for worker in (start(changed, "sparse"), start(changed, "dense")):
+            code, log = worker.wait(60)  # not until connect_timeout is over
+            assert code == 1
+            assert f"must listen on {taken}, which is in use" in log.splitlines()[-1]

@@ -286,6 +286,16 @@ def test_a_worker_that_is_killed_is_named_by_the_other(victim, start_both):
     assert f"hetero_pipe.errors.WorkerLost: {name_of(killed, victim)} is gone" in log
 
 
+@pytest.mark.parametrize("victim", ["sparse", "dense"])
+def test_a_worker_that_answers_no_more_is_named_within_twenty_seconds_or_so(victim, start_both):
+    dense, sparse = start_both()
+    stopped, other = (sparse, dense) if victim == "sparse" else (dense, sparse)
+    os.kill(stopped.process.pid, signal.SIGSTOP)
+    code, log = other.wait(45)  # a ping that nobody answers is given up after 60 by default
+    assert code == 1
+    assert f"WorkerLost: {name_of(stopped, victim)} is gone" in log
+
+
 @pytest.mark.parametrize("who", ["sparse", "dense"])
 def test_a_worker_that_is_interrupted_is_named_by_the_other(who, start_both):
     dense, sparse = start_both()

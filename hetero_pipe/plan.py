@@ -99,8 +99,10 @@ class WorkersPlan:
             raise PlanError(f"mode is one of {', '.join(MODES)}, got mode={self.mode!r}")
         if self.wire not in WIRES:
             raise PlanError(f"wire is one of {', '.join(WIRES)}, got wire={self.wire!r}")
-        if not _is_count(self.num_readers, least=1) or not _is_count(self.average_every, least=1):
-            raise PlanError(f"num_readers and average_every are at least 1, got {self}")
+        for name, flag in (("num_readers", "num-workers"), ("average_every", "average-every")):
+            value = getattr(self, name)
+            if not _is_count(value, least=1):
+                raise PlanError(f"{name} is at least 1, got {name}={value!r} (--{flag})")
         if self.mode == "sync" and len(self.dense) > self.num_readers:
             raise PlanError(
                 "in mode sync every dense worker gets a batch of every step, got "
@@ -147,7 +149,10 @@ class Worker:
             stages = {"whole": workers.num_readers}
         if self.stage not in stages or not 0 <= self.rank < stages[self.stage]:
             held = " and ".join(f"{num} {stage}" for stage, num in stages.items())
-            raise PlanError(f"the plan has {held} workers, got {self.stage} worker {self.rank}")
+            raise PlanError(
+                f"the plan has {held} workers, with ranks from 0, got {self.stage} worker "
+                f"{self.rank}; say which of them it is (--stage, --worker)"
+            )
         if workers.num_processes > 1 and self.coordinator is None:
             raise PlanError(
                 f"{workers.num_processes} workers meet somewhere, got no coordinator; name a "

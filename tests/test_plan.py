@@ -162,8 +162,8 @@ def test_workers_survive_json_and_an_old_plan_has_one():
     [
         ({"mode": "fast"}, "mode is one of sync, bounded"),
         ({"wire": "int8"}, "wire is one of float32"),
-        ({"num_readers": 0}, "at least 1"),
-        ({"average_every": 0}, "at least 1"),
+        ({"average_every": 0}, r"at least 1, got average_every=0 \(--average-every\)"),
+        ({"num_readers": 0}, r"at least 1, got num_readers=0 \(--num-workers\)"),
         ({"dense": ("a:1", "a:1")}, "each worker once"),
         ({"mode": "sync", "dense": ("a:1", "b:1")}, "got 2 dense workers and 1 that read"),
     ],
@@ -183,7 +183,11 @@ def test_sync_has_no_staleness_and_workers_share_servers():
 @pytest.mark.parametrize(
     ("workers", "worker", "message"),
     [
-        (WorkersPlan(), Worker("sparse"), "has 1 whole workers, got sparse worker 0"),
+        (
+            WorkersPlan(),
+            Worker("sparse"),
+            "has 1 whole workers, with ranks from 0, got sparse worker 0",
+        ),
         (WorkersPlan(num_readers=2), Worker(rank=2, coordinator="a:1"), "2 whole workers"),
         (WorkersPlan(dense=("a:1",)), Worker("dense", 1, "a:1"), "1 sparse and 1 dense"),
         (WorkersPlan(num_readers=2), Worker(), "got no coordinator"),

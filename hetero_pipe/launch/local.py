@@ -49,7 +49,11 @@ class LocalJob:
 
     def __post_init__(self) -> None:
         if self.num_readers < 1 or self.num_servers < 0 or self.num_dense < 0:
-            raise ConfigError(f"a job has a worker that reads, and no count below 0, got {self}")
+            raise ConfigError(
+                f"a job has a worker that reads, and no count below 0, got {self.num_servers} "
+                f"servers, {self.num_readers} workers that read, {self.num_dense} dense ones; "
+                "start at least one (--workers N, or --sparse N --dense N)"
+            )
         if not Path(self.command[0]).is_file():
             raise ConfigError(f"a job runs a script, got no file {self.command[0]!r}")
 

@@ -6,11 +6,12 @@ import signal
 import socket
 import sys
 import threading
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NoReturn
 
-from hetero_pipe.errors import HeteroPipeError, ServerUnavailable, WorkerLost
+from hetero_pipe.errors import HeteroPipeError, ServerUnavailable, StageError, WorkerLost
 from hetero_pipe.launch.paddle import ServerRole, WorkerRole, read_role
 from ps_server.cli import main as serve  # light: it catches signals before it loads the rest
 
@@ -42,9 +43,12 @@ def run(main: Callable[[list[str]], int | None]) -> NoReturn:
     the process serves instead, until every worker has said goodbye.
 
     The exit code is what `main` returns (None is 0) or raises by SystemExit; 1
-    after a HeteroPipeError, whose message goes to stderr; 130 after Ctrl-C.
+    after a HeteroPipeError, whose message goes to stderr, below the traceback of
+    what a stage failed of if it is no error of ours; 130 after Ctrl-C.
     """
     role = _role_or_exit()
+    # Paddle's import put a handler below Python's, which prints 15 lines of a fatal error.
+    signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
     _start(role)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     code = _call(main, role)
@@ -80,6 +84,9 @@ def _call(
     except SystemExit as exiting:
         return exiting.code
     except HeteroPipeError as error:
+        cause = error.__cause__
+        if type(error) is StageError and cause and not isinstance(cause, HeteroPipeError):
+            traceback.print_exception(cause)  # where in a model it was
         print(f"error: {error}", file=sys.stderr, flush=True)
         if role is not None and _is_of_another(error):
             _wait_to_be_stopped()

@@ -114,6 +114,7 @@ class DenseWorker:
     def __enter__(self) -> "DenseWorker":
         self._host.__enter__()
         try:
+            self._groups.world.barrier()  # sparse workers wait for it before they connect
             self._host.wait_for_all(self._connect_timeout)
         except BaseException as error:
             self.fail(error, step=0)

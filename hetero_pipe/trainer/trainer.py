@@ -189,6 +189,8 @@ class Trainer:
             )
             self._server = server.__enter__()
         else:
+            # Dense workers listen, or one has said why it cannot.
+            groups.world.barrier()
             feeder = SparseWorker(
                 self.plan.workers,
                 self._worker,

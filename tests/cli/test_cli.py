@@ -61,7 +61,7 @@ def test_no_command_is_a_mistake(capsys):
     ("arguments", "said"),
     [
         (["launch", "nowhere.py"], "a job runs a script, got no file 'nowhere.py'"),
-        (["launch", "--workers", "0", IDLE], "a job has a worker that reads"),
+        (["launch", "--workers", "0", IDLE], "got 2 servers, 0 workers that read, 0 dense ones"),
         (["launch", "--sparse", "1", IDLE], "got no dense worker; add --dense N"),
         (["launch", "--dense", "1", IDLE], "got no sparse worker; add --sparse N"),
         (["launch", "--sparse", "1", "--dense", "0", IDLE], "need a dense one, got --dense 0"),

@@ -65,7 +65,10 @@ def test_flags_say_which_workers_there_are_and_which_this_is(arguments, plan, wo
         (["--stage", "sparse"], r"a sparse worker needs the addresses of the dense workers"),
         ([*PAIR, "--dense-workers", DENSE], r"got a whole one; say which it is \(--stage sparse\)"),
         (["--num-workers", "2"], r"2 workers meet somewhere, got no coordinator"),
-        ([*PAIR, "--worker", "2"], r"the plan has 2 whole workers, got whole worker 2"),
+        (
+            [*PAIR, "--worker", "2"],
+            r"has 2 whole workers, with ranks from 0, got whole worker 2; say which",
+        ),
     ],
 )
 def test_a_role_that_is_missing_is_named(arguments, said):

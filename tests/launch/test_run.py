@@ -65,6 +65,7 @@ def end(process):
         ("return 3", 3, ""),
         ("sys.exit(4)", 4, ""),
         ("raise hp.DataError('line 3')", 1, "error: line 3\n"),
+        ("raise hp.StageError('no reply')", 1, "error: no reply\n"),
         ("os.kill(os.getpid(), signal.SIGINT)", 130, "interrupted\n"),
     ],
 )
@@ -77,6 +78,17 @@ def test_another_error_shows_its_traceback(start):
     assert code == 1
     assert "Traceback" in err
     assert "by zero" in err
+
+
+def test_a_stage_that_failed_of_a_models_error_shows_its_traceback(start):
+    code, _, err = end(start("raise hp.StageError('dense failed') from ZeroDivisionError('by 0')"))
+    assert code == 1
+    assert err.endswith("ZeroDivisionError: by 0\nerror: dense failed\n")
+
+
+def test_a_stage_that_failed_of_our_error_shows_its_message_alone(start):
+    code, _, err = end(start("raise hp.StageError('push failed') from hp.ServerError('full')"))
+    assert (code, err) == (1, "error: push failed\n")
 
 
 def test_arguments_are_those_of_the_command_line(start):
@@ -122,6 +134,15 @@ def test_a_signal_ends_main(number, environment, code, start):
     assert process.stdout.readline() == "up\n"
     process.send_signal(number)
     assert end(process)[0] == code
+
+
+def test_sigterm_ends_a_script_of_paddle_without_a_word(start):
+    process = start(WAIT, head=HEAD.replace("def main", "import paddle\ndef main"))
+    assert process.stdout.readline() == "up\n"
+    process.send_signal(signal.SIGTERM)
+    code, _, err = end(process)
+    assert code == -signal.SIGTERM
+    assert "FatalError" not in err
 
 
 @pytest.mark.parametrize(

@@ -286,6 +286,16 @@ def test_a_worker_that_is_killed_is_named_by_the_other(victim, start_both):
     assert f"hetero_pipe.errors.WorkerLost: {name_of(killed, victim)} is gone" in log
 
 
+@pytest.mark.parametrize("victim", ["sparse", "dense"])
+def test_a_worker_that_answers_no_more_is_named_within_twenty_seconds_or_so(victim, start_both):
+    dense, sparse = start_both()
+    stopped, other = (sparse, dense) if victim == "sparse" else (dense, sparse)
+    os.kill(stopped.process.pid, signal.SIGSTOP)
+    code, log = other.wait(45)  # a ping that nobody answers is given up after 60 by default
+    assert code == 1
+    assert f"WorkerLost: {name_of(stopped, victim)} is gone" in log
+
+
 @pytest.mark.parametrize("who", ["sparse", "dense"])
 def test_a_worker_that_is_interrupted_is_named_by_the_other(who, start_both):
     dense, sparse = start_both()
@@ -351,3 +361,13 @@ def test_a_worker_that_is_alone_says_who_is_missing(job, daemon, start):
         code, log = start(job, stage).wait()
         assert code == 1
         assert said in log
+
+
+def test_a_dense_worker_whose_port_is_in_use_tells_the_sparse_ones(job, daemon, start):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = f"127.0.0.1:{other.getsockname()[1]}"
+        changed = replace(job, servers=(daemon().address,), dense=(taken,), connect_timeout=600.0)
+        for worker in (start(changed, "sparse"), start(changed, "dense")):
+            code, log = worker.wait(60)  # not until connect_timeout is over
+            assert code == 1
+            assert f"must listen on {taken}, which is in use" in log.splitlines()[-1]

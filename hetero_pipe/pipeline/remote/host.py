@@ -29,6 +29,9 @@ OPTIONS = [
     # A host that vanished without closing its connection is noticed, on either side.
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.ping_timeout_ms", 10_000),  # or its 60 s count
+    ("grpc.http2.max_pings_without_data", 0),  # no limit: who waits for a batch is silent
+    ("grpc.http2.max_ping_strikes", 0),  # its sparse workers' are welcome
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
 ]
 

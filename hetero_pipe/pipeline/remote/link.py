@@ -40,6 +40,8 @@ OPTIONS = [
     # A host that vanished without closing its connection is noticed, on either side.
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.ping_timeout_ms", 10_000),  # or its 60 s count
+    ("grpc.http2.max_pings_without_data", 0),  # no limit: who waits for a gradient is silent
 ]
 
 

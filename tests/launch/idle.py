@@ -14,7 +14,8 @@ import threading
 
 import hetero_pipe as hp
 
-hp.launch.begin()
+if __name__ == "__main__":
+    hp.launch.begin()
 
 
 def can_connect(address: str) -> bool:

@@ -6,7 +6,8 @@ import sys
 
 import hetero_pipe as hp
 
-hp.launch.begin()
+if __name__ == "__main__":
+    hp.launch.begin()
 
 import numpy as np  # noqa: E402  # imports wait for begin
 

@@ -9,10 +9,10 @@ import hetero_pipe as hp
 if __name__ == "__main__":
     hp.launch.begin()
 
-import numpy as np  # noqa: E402  # imports wait for begin
+import numpy as np  # after begin
 
-from hetero_pipe.client import Client  # noqa: E402
-from ps_server.spec import SGD, TableSpec  # noqa: E402
+from hetero_pipe.client import Client
+from ps_server.spec import SGD, TableSpec
 
 TABLE = TableSpec("rows", dim=1, optimizer=SGD(1.0), initializer=hp.Constant(0.0))
 STEPS = 5

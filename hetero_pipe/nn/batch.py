@@ -8,7 +8,7 @@ import paddle
 
 from hetero_pipe.data import Batch, Lookup
 from hetero_pipe.errors import ConfigError
-from hetero_pipe.nn.device import Device
+from hetero_pipe.nn.device import Device, Upload
 
 __all__ = ["PulledRows", "TensorBatch"]
 
@@ -18,8 +18,9 @@ class PulledRows:
     """The rows of one table for one batch.
 
     Attributes:
-        rows: float32 `[u, dim]`, each distinct row once. A leaf: its gradient
-            is what is pushed.
+        rows: float32 `[u, dim]`, each distinct row once; on a device, more rows
+            may follow, to which no index points. A leaf: its gradient is what
+            is pushed.
         lookup: Where each slot's rows lie among them.
     """
 
@@ -37,10 +38,12 @@ class TensorBatch(Mapping[str, paddle.Tensor]):
     Args:
         batch: The samples.
         pulled: The rows of each table.
-        device: Where the tensors go.
+        device: Where the tensors go, or what went there ahead.
     """
 
-    def __init__(self, batch: Batch, pulled: Mapping[str, PulledRows], device: Device) -> None:
+    def __init__(
+        self, batch: Batch, pulled: Mapping[str, PulledRows], device: Device | Upload
+    ) -> None:
         self.size = batch.size
         self.pulled = pulled
         self.device = device

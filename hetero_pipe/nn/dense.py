@@ -1,6 +1,7 @@
 """DenseStep: forward, backward and the optimizer step of the dense part of a model."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from hetero_pipe.data import Batch, Lookup
 from hetero_pipe.errors import ConfigError, DataError, NonFiniteError
 from hetero_pipe.nn.batch import PulledRows, TensorBatch
-from hetero_pipe.nn.device import Device
+from hetero_pipe.nn.device import Device, Download, Upload
 from hetero_pipe.nn.random import Generators
 
 __all__ = ["DenseStep", "Loss", "StepOutput", "TableRows"]
@@ -50,6 +51,22 @@ class StepOutput:
     probabilities: NDArray[np.float32]
 
 
+@dataclass(frozen=True, eq=False)
+class _Computed:
+    """What forward and backward of a step give, on its way to the host.
+
+    Attributes:
+        tables: Whose rows have a gradient.
+        parameters: Paths of those that have a gradient.
+        download: Of the loss, the probabilities, whether the gradient of each
+            parameter is finite, and the gradient of each table's rows.
+    """
+
+    tables: Sequence[str]
+    parameters: Sequence[str]
+    download: Download
+
+
 class DenseStep:
     """Runs a model on batches whose rows were pulled. Used by one thread at a time.
 
@@ -75,67 +92,138 @@ class DenseStep:
         self._device = device
         self.num_steps = 0  # that changed the dense parameters, or began to
 
-    def train(self, step: int, batch: Batch, tables: Mapping[str, TableRows]) -> StepOutput:
+    def upload(self, batch: Batch, tables: Mapping[str, TableRows]) -> Upload:
+        """Starts to copy a batch and its rows to the device, beside what that computes.
+
+        May be called from another thread than the one that trains. On the CPU,
+        nothing is copied.
+        """
+        arrays: list[NDArray[Any]] = [batch.dense] if batch.dense_names else []
+        arrays += [] if batch.label is None else [batch.label]
+        # Tables of the same slots share their lookup.
+        indexes = {id(table.lookup): table.lookup.single for table in tables.values()}
+        arrays += [index for index in indexes.values() if index.size]
+        rows = [table.rows for table in tables.values() if table.rows.size]
+        return self._device.upload(arrays, rows=rows)
+
+    def train(
+        self,
+        step: int,
+        batch: Batch,
+        tables: Mapping[str, TableRows],
+        *,
+        uploaded: Upload | None = None,
+    ) -> StepOutput:
         """Runs one step: forward, backward, check, optimizer.
+
+        Args:
+            step: For messages.
+            batch: The samples.
+            tables: The rows of each table.
+            uploaded: What `upload` returned for them; by default, that is done
+                here.
 
         Raises:
             ConfigError: The batch has no labels, or the model or the loss returns
                 another shape.
             DataError: A label is not from 0 to 1, with the default loss.
+            DeviceOutOfMemory: The step does not fit.
             NonFiniteError: A gradient or the loss is NaN or infinite.
 
         Whatever is raised before the optimizer's step, no parameter, no buffer
         of the model and no random generator of Paddle has changed.
         """
         self._check_labels(step, batch)
-        self._device.enter()
-        self._model.train()
-        inputs = self._to_tensors(batch, tables, with_gradient=True)
-        # A forward moves the running statistics of a BatchNorm, also to NaN.
-        statistics = [(tensor, tensor.clone()) for tensor in self._statistics()]
-        generators = Generators()
-        try:
-            logits = self._logits(inputs)
-            loss = self._scalar_loss(logits, inputs["label"])
-            loss.backward()
-            gradients = {
-                name: self._device.to_array(pulled.rows.grad)
-                for name, pulled in inputs.pulled.items()
-                if pulled.rows.grad is not None
-            }
-            self._check_finite(step, float(loss), gradients, tables)
-        except BaseException:
-            for tensor, before in statistics:
-                tensor.set_value(before)
-            generators.restore()
-            self._clear_gradients()
-            raise
+        uploaded = uploaded or self.upload(batch, tables)
+        with self._undone_on_error():
+            with self._device.launching():
+                computed = self._compute(batch, tables, uploaded)
+            output = self._check_finite(step, tables, computed)
+        uploaded.give_back()
         self.num_steps += 1
-        if self._optimizer is not None:
-            self._optimizer.step()
-            self._optimizer.clear_grad()
-            _step_scheduler(self._optimizer)
-        else:
-            self._clear_gradients()
-        return StepOutput(gradients, float(loss), self._probabilities(logits))
+        with self._device.launching():
+            if self._optimizer is not None:
+                self._optimizer.step()
+                self._optimizer.clear_grad()
+                _step_scheduler(self._optimizer)
+            else:
+                self._clear_gradients()
+        return output
 
-    def predict(self, batch: Batch, tables: Mapping[str, TableRows]) -> NDArray[np.float32]:
+    def _compute(
+        self, batch: Batch, tables: Mapping[str, TableRows], uploaded: Upload
+    ) -> "_Computed":
+        """Launches forward and backward, and the copies of what they give."""
+        self._model.train()
+        inputs = self._to_tensors(batch, tables, uploaded, with_gradient=True)
+        logits = self._logits(inputs)
+        loss = self._scalar_loss(logits, inputs["label"])
+        loss.backward()
+        of_rows = {
+            name: pulled.rows.grad
+            for name, pulled in inputs.pulled.items()
+            if pulled.rows.grad is not None
+        }
+        of_parameters = {
+            path: parameter.grad
+            for path, parameter in self._model.named_parameters()
+            # A sparse one is of `paddle.nn.Embedding(sparse=True)`; nobody can see into it.
+            if parameter.grad is not None and not parameter.grad.is_selected_rows()
+        }
+        found = [
+            # A model may compute in bfloat16, which numpy has not.
+            loss.detach().astype("float32"),
+            self._probabilities(logits),
+            self._device.are_finite(list(of_parameters.values())),
+            *of_rows.values(),
+        ]
+        return _Computed(list(of_rows), list(of_parameters), self._device.download(found))
+
+    @contextmanager
+    def _undone_on_error(self) -> Iterator[None]:
+        """An error in the block leaves statistics, generators and gradients as they were."""
+        with self._device.launching():
+            # A forward moves the running statistics of a BatchNorm, also to NaN.
+            statistics = [(tensor, tensor.clone()) for tensor in self._statistics()]
+            generators = Generators()
+        try:
+            yield
+        except BaseException:
+            with self._device.launching():
+                for tensor, before in statistics:
+                    tensor.set_value(before)
+                generators.restore()
+                self._clear_gradients()
+            raise
+
+    def predict(
+        self, batch: Batch, tables: Mapping[str, TableRows], *, uploaded: Upload | None = None
+    ) -> NDArray[np.float32]:
         """Returns the probability of each sample, `[batch]`; changes nothing."""
-        self._device.enter()
-        self._model.eval()
-        with paddle.no_grad():
-            inputs = self._to_tensors(batch, tables, with_gradient=False)
-            return self._probabilities(self._logits(inputs))
+        uploaded = uploaded or self.upload(batch, tables)
+        with self._device.launching(), paddle.no_grad():
+            self._model.eval()
+            inputs = self._to_tensors(batch, tables, uploaded, with_gradient=False)
+            download = self._device.download([self._probabilities(self._logits(inputs))])
+        (probabilities,) = download.wait()
+        uploaded.give_back()
+        return probabilities
 
     def _to_tensors(
-        self, batch: Batch, tables: Mapping[str, TableRows], *, with_gradient: bool
+        self,
+        batch: Batch,
+        tables: Mapping[str, TableRows],
+        uploaded: Upload,
+        *,
+        with_gradient: bool,
     ) -> TensorBatch:
+        uploaded.join()
         pulled = {}
         for name, table in tables.items():
-            rows = self._device.to_tensor(table.rows)
+            rows = uploaded.to_tensor(table.rows)
             rows.stop_gradient = not with_gradient
             pulled[name] = PulledRows(rows, table.lookup)
-        return TensorBatch(batch, pulled, self._device)
+        return TensorBatch(batch, pulled, uploaded)
 
     def _logits(self, inputs: TensorBatch) -> paddle.Tensor:
         logits = self._model(inputs)
@@ -167,19 +255,20 @@ class DenseStep:
             )
         return loss
 
-    def _probabilities(self, logits: paddle.Tensor) -> NDArray[np.float32]:
-        # A model may compute in bfloat16, which numpy has not.
-        return self._device.to_array(F.sigmoid(logits.detach().astype("float32")))
+    def _probabilities(self, logits: paddle.Tensor) -> paddle.Tensor:
+        return F.sigmoid(logits.detach().astype("float32"))
 
     def _check_finite(
-        self,
-        step: int,
-        loss: float,
-        gradients: Mapping[str, NDArray[np.float32]],
-        tables: Mapping[str, TableRows],
-    ) -> None:
-        """Refuses a step before any of it is applied, dense or sparse."""
+        self, step: int, tables: Mapping[str, TableRows], computed: "_Computed"
+    ) -> StepOutput:
+        """Waits for a step; refuses it before any of it is applied, dense or sparse."""
         remedy = "nothing of this step was applied; lower the learning rate or check the data"
+        loss, probabilities, are_finite, *arrays = computed.download.wait()
+        # A device may hold more rows than the table has here, `Device.upload` tells why.
+        gradients = {
+            name: array[: len(tables[name].rows)]
+            for name, array in zip(computed.tables, arrays, strict=True)
+        }
         for name, gradient in gradients.items():
             if _is_finite(gradient):
                 continue
@@ -189,18 +278,17 @@ class DenseStep:
                 f"gradients must be finite, got {gradient[row].tolist()} in table {name!r} "
                 f"for the key of slot {slot!r} in sample {sample} of step {step}; {remedy}"
             )
-        if not np.isfinite(loss):
-            raise NonFiniteError(f"the loss must be finite, got {loss} at step {step}; {remedy}")
-        for path, parameter in self._model.named_parameters():
-            gradient = parameter.grad
-            # A sparse one is of `paddle.nn.Embedding(sparse=True)`; numpy cannot see into it.
-            if gradient is None or gradient.is_selected_rows():
-                continue
-            if not _is_finite(self._device.to_array(gradient)):
+        if not np.isfinite(loss).all():
+            raise NonFiniteError(
+                f"the loss must be finite, got {loss.item()} at step {step}; {remedy}"
+            )
+        for path, is_finite in zip(computed.parameters, are_finite, strict=True):
+            if not is_finite:
                 raise NonFiniteError(
                     f"gradients must be finite, got NaN or infinity in parameter {path!r} of the "
                     f"model at step {step}; {remedy}"
                 )
+        return StepOutput(gradients, loss.item(), probabilities)
 
     def _statistics(self) -> list[paddle.Tensor]:
         """Returns what a forward may change: buffers, and a BatchNorm's vectors.

@@ -79,7 +79,7 @@ def build_training(
     gate = StalenessGate(plan.staleness, first_step=first_step)
     stages: list[Stage] = [
         RouteStage(client, _slots(plan)),
-        PullStage(client, insert=True, gate=gate),
+        PullStage(client, insert=True, gate=gate, upload=dense.upload),
         TrainStage(dense),
         PushStage(client, gate, count),
     ]
@@ -93,7 +93,7 @@ def build_prediction(
     """Returns the executor of steps that predict: no row is created, nothing is pushed."""
     stages: list[Stage] = [
         RouteStage(client, _slots(plan)),
-        PullStage(client, insert=False, gate=None),
+        PullStage(client, insert=False, gate=None, upload=dense.upload),
         PredictStage(dense),
     ]
     capacities = [stage.capacity for stage in plan.stages if stage.name != "push"]

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from hetero_pipe.client import Client, RoutedKeys
 from hetero_pipe.data import Batch, Lookup, occurrences
-from hetero_pipe.nn import DenseStep, TableRows
+from hetero_pipe.nn import DenseStep, TableRows, Upload
 from hetero_pipe.pipeline import StalenessGate
 
 __all__ = [
@@ -24,6 +24,9 @@ __all__ = [
 
 Result = TypeVar("Result")
 
+UploadBatch = Callable[[Batch, Mapping[str, TableRows]], Upload]
+"""`DenseStep.upload`."""
+
 
 @dataclass(frozen=True, eq=False)
 class Routed:
@@ -36,11 +39,12 @@ class Routed:
 
 @dataclass(frozen=True, eq=False)
 class Pulled:
-    """A batch with the rows of each table."""
+    """A batch with the rows of each table, on its way to the device."""
 
     batch: Batch
     keys: Mapping[str, RoutedKeys]
     tables: Mapping[str, TableRows]
+    uploaded: Upload | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,18 +105,28 @@ class RouteStage:
 
 
 class PullStage:
-    """Pulls the rows of each table.
+    """Pulls the rows of each table and sends them on to the device, where others are in work.
 
     Args:
         client: Pulls.
         insert: Whether missing rows are created.
         gate: Holds a pull that would miss too many pushes; None never does.
+        upload: Starts to copy the batch and its rows to the device; None leaves
+            that to the dense stage.
     """
 
     name = "pull"
 
-    def __init__(self, client: Client, *, insert: bool, gate: StalenessGate | None) -> None:
+    def __init__(
+        self,
+        client: Client,
+        *,
+        insert: bool,
+        gate: StalenessGate | None,
+        upload: UploadBatch | None = None,
+    ) -> None:
         self._client = client
+        self._upload = upload
         self._insert = insert
         self._gate = gate
 
@@ -121,7 +135,8 @@ class PullStage:
             self._gate.wait_to_pull(step)
         rows = self._client.pull(routed.keys, insert=self._insert)
         tables = {name: TableRows(rows[name], routed.lookups[name]) for name in rows}
-        return Pulled(routed.batch, routed.keys, tables)
+        uploaded = None if self._upload is None else self._upload(routed.batch, tables)
+        return Pulled(routed.batch, routed.keys, tables, uploaded)
 
     def close(self) -> None:
         """Wakes a pull that waits at the gate."""
@@ -138,7 +153,7 @@ class TrainStage:
         self._dense = dense
 
     def run(self, step: int, pulled: Pulled) -> Trained:
-        output = self._dense.train(step, pulled.batch, pulled.tables)
+        output = self._dense.train(step, pulled.batch, pulled.tables, uploaded=pulled.uploaded)
         labels = pulled.batch.label
         assert labels is not None, "DenseStep.train refuses a batch without labels"
         return Trained(pulled.keys, output.gradients, output.loss, output.probabilities, labels)
@@ -156,7 +171,7 @@ class PredictStage:
         self._dense = dense
 
     def run(self, step: int, pulled: Pulled) -> Prediction:
-        probabilities = self._dense.predict(pulled.batch, pulled.tables)
+        probabilities = self._dense.predict(pulled.batch, pulled.tables, uploaded=pulled.uploaded)
         return Prediction(probabilities, pulled.batch.label)
 
     def close(self) -> None:

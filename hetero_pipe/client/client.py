@@ -11,12 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetero_pipe.client.connect import Connection, check_route, connect_embedded, connect_servers
+from hetero_pipe.client.embedded import EmbeddedTransport
 from hetero_pipe.client.route import RoutedKeys, route_keys
 from hetero_pipe.client.transport import Reply, ServerStats
 from hetero_pipe.data import aligned_empty
 from hetero_pipe.errors import CheckpointError, HeteroPipeError, ServerError, TableNotFound
 from ps_server.spec import TableSpec
-from ps_server.store import SnapshotError, buckets_of_snapshot
+from ps_server.store import Rows, SnapshotError, buckets_of_snapshot
 
 __all__ = ["Client"]
 
@@ -233,6 +234,19 @@ class Client:
             return connection.control.load(fingerprint, table, part)
 
         return sum(self._ask(load_part))
+
+    def export_rows(self, table: str) -> Rows:
+        """Returns a copy of a table of this process, its rows in the order of their keys."""
+        return self._embedded().export_rows(self._route.fingerprint, table)
+
+    def import_rows(self, table: str, rows: Rows) -> None:
+        """Replaces the rows of a table of this process."""
+        self._embedded().import_rows(self._route.fingerprint, table, rows)
+
+    def _embedded(self) -> EmbeddedTransport:
+        control = self._connections[0].control
+        assert isinstance(control, EmbeddedTransport), "servers give their rows as snapshots"
+        return control
 
     def close(self) -> None:
         """Gives up the connections; calls under way in other threads fail."""

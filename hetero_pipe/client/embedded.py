@@ -12,7 +12,7 @@ from hetero_pipe.client.status import translate_store_error
 from hetero_pipe.client.transport import Gradients, Keys, Reply, ServerStats
 from ps_server.route import Route
 from ps_server.spec import TableSpec
-from ps_server.store import SnapshotError, Store, StoreError, TableStats
+from ps_server.store import Rows, SnapshotError, Store, StoreError, TableStats
 
 Value = TypeVar("Value")
 
@@ -65,6 +65,14 @@ class EmbeddedTransport:
 
     def load(self, route: int, table: str, paths: Sequence[Path]) -> Reply[int]:
         return _Done(_call(lambda: self._store.load(route, table, paths)))
+
+    def export_rows(self, route: int, table: str) -> Rows:
+        """Returns a copy of a table's rows, in the order of their keys."""
+        return _call(lambda: self._store.export_rows(route, table))
+
+    def import_rows(self, route: int, table: str, rows: Rows) -> None:
+        """Replaces a table's rows."""
+        _call(lambda: self._store.import_rows(route, table, rows))
 
     def close(self) -> None:
         """Nothing to give up: the tables go with the process."""

@@ -7,7 +7,15 @@ dense state. It never reads data and never speaks to a server.
 from hetero_pipe.nn.bag import BagRows
 from hetero_pipe.nn.batch import PulledRows, TensorBatch
 from hetero_pipe.nn.dense import DenseStep, Loss, StepOutput, TableRows
-from hetero_pipe.nn.device import Device, Download, Upload, current_device, say_settings
+from hetero_pipe.nn.device import (
+    Device,
+    Download,
+    Upload,
+    available_devices,
+    current_device,
+    say_settings,
+)
+from hetero_pipe.nn.device_table import DeviceTable
 from hetero_pipe.nn.embedding import Embedding, find_embeddings
 from hetero_pipe.nn.random import load_random_state, random_state
 from hetero_pipe.nn.state import dense_state, load_dense_state
@@ -16,6 +24,7 @@ __all__ = [
     "BagRows",
     "DenseStep",
     "Device",
+    "DeviceTable",
     "Download",
     "Embedding",
     "Loss",
@@ -24,6 +33,7 @@ __all__ = [
     "TableRows",
     "TensorBatch",
     "Upload",
+    "available_devices",
     "current_device",
     "dense_state",
     "find_embeddings",

@@ -27,11 +27,12 @@ class TableRows:
     """The rows of one table for one batch.
 
     Attributes:
-        rows: float32 `[u, dim]`, each distinct row once.
+        rows: float32 `[u, dim]`, each distinct row once; a tensor if they are on
+            the device.
         lookup: Where each slot's rows lie among them.
     """
 
-    rows: NDArray[np.float32]
+    rows: NDArray[np.float32] | paddle.Tensor
     lookup: Lookup
 
 
@@ -40,13 +41,14 @@ class StepOutput:
     """What a dense step gives.
 
     Attributes:
-        gradients: By table: float32 `[u, dim]`, of the loss by each row. A
-            table that the loss does not depend on is absent.
+        gradients: By table: float32 `[u, dim]`, of the loss by each row, a
+            tensor where the rows are one. A table that the loss does not depend
+            on is absent.
         loss: Of the batch, before the step.
         probabilities: float32 `[batch]`, before the step.
     """
 
-    gradients: Mapping[str, NDArray[np.float32]]
+    gradients: Mapping[str, NDArray[np.float32] | paddle.Tensor]
     loss: float
     probabilities: NDArray[np.float32]
 
@@ -56,13 +58,15 @@ class _Computed:
     """What forward and backward of a step give, on its way to the host.
 
     Attributes:
-        tables: Whose rows have a gradient.
+        kept: By table, the gradient of rows that are on the device.
+        sent: Tables of the other rows that have a gradient.
         parameters: Paths of those that have a gradient.
-        download: Of the loss, the probabilities, whether the gradient of each
-            parameter is finite, and the gradient of each table's rows.
+        download: Of the loss, the probabilities, whether each gradient of `kept`
+            and of a parameter is finite, and the gradients of `sent`.
     """
 
-    tables: Sequence[str]
+    kept: Mapping[str, paddle.Tensor]
+    sent: Sequence[str]
     parameters: Sequence[str]
     download: Download
 
@@ -103,7 +107,11 @@ class DenseStep:
         # Tables of the same slots share their lookup.
         indexes = {id(table.lookup): table.lookup.single for table in tables.values()}
         arrays += [index for index in indexes.values() if index.size]
-        rows = [table.rows for table in tables.values() if table.rows.size]
+        rows = [
+            table.rows
+            for table in tables.values()
+            if isinstance(table.rows, np.ndarray) and table.rows.size
+        ]
         return self._device.upload(arrays, rows=rows)
 
     def train(
@@ -164,6 +172,8 @@ class DenseStep:
             for name, pulled in inputs.pulled.items()
             if pulled.rows.grad is not None
         }
+        kept = {n: g for n, g in of_rows.items() if isinstance(tables[n].rows, paddle.Tensor)}
+        sent = {n: g for n, g in of_rows.items() if n not in kept}
         of_parameters = {
             path: parameter.grad
             for path, parameter in self._model.named_parameters()
@@ -174,10 +184,10 @@ class DenseStep:
             # A model may compute in bfloat16, which numpy has not.
             loss.detach().astype("float32"),
             self._probabilities(logits),
-            self._device.are_finite(list(of_parameters.values())),
-            *of_rows.values(),
+            self._device.are_finite([*kept.values(), *of_parameters.values()]),
+            *sent.values(),
         ]
-        return _Computed(list(of_rows), list(of_parameters), self._device.download(found))
+        return _Computed(kept, list(sent), list(of_parameters), self._device.download(found))
 
     @contextmanager
     def _undone_on_error(self) -> Iterator[None]:
@@ -220,7 +230,11 @@ class DenseStep:
         uploaded.join()
         pulled = {}
         for name, table in tables.items():
-            rows = uploaded.to_tensor(table.rows)
+            rows: paddle.Tensor = (
+                table.rows
+                if isinstance(table.rows, paddle.Tensor)
+                else uploaded.to_tensor(table.rows)
+            )
             rows.stop_gradient = not with_gradient
             pulled[name] = PulledRows(rows, table.lookup)
         return TensorBatch(batch, pulled, uploaded)
@@ -262,33 +276,34 @@ class DenseStep:
         self, step: int, tables: Mapping[str, TableRows], computed: "_Computed"
     ) -> StepOutput:
         """Waits for a step; refuses it before any of it is applied, dense or sparse."""
-        remedy = "nothing of this step was applied; lower the learning rate or check the data"
         loss, probabilities, are_finite, *arrays = computed.download.wait()
         # A device may hold more rows than the table has here, `Device.upload` tells why.
-        gradients = {
+        sent = {
             name: array[: len(tables[name].rows)]
-            for name, array in zip(computed.tables, arrays, strict=True)
+            for name, array in zip(computed.sent, arrays, strict=True)
         }
-        for name, gradient in gradients.items():
-            if _is_finite(gradient):
-                continue
-            row = int(np.flatnonzero(~np.isfinite(gradient).all(axis=1))[0])
-            slot, sample = tables[name].lookup.first_use(row)
-            raise NonFiniteError(
-                f"gradients must be finite, got {gradient[row].tolist()} in table {name!r} "
-                f"for the key of slot {slot!r} in sample {sample} of step {step}; {remedy}"
-            )
+        for name, gradient in sent.items():
+            if not _is_finite(gradient):
+                raise _not_finite(step, name, gradient, tables[name].lookup)
+        num_kept = len(computed.kept)
+        for (name, kept), is_finite in zip(
+            computed.kept.items(), are_finite[:num_kept], strict=True
+        ):
+            if not is_finite:
+                with self._device.launching():
+                    found = self._device.to_array(kept)
+                raise _not_finite(step, name, found, tables[name].lookup)
         if not np.isfinite(loss).all():
             raise NonFiniteError(
-                f"the loss must be finite, got {loss.item()} at step {step}; {remedy}"
+                f"the loss must be finite, got {loss.item()} at step {step}; {_NOT_APPLIED}"
             )
-        for path, is_finite in zip(computed.parameters, are_finite, strict=True):
+        for path, is_finite in zip(computed.parameters, are_finite[num_kept:], strict=True):
             if not is_finite:
                 raise NonFiniteError(
                     f"gradients must be finite, got NaN or infinity in parameter {path!r} of the "
-                    f"model at step {step}; {remedy}"
+                    f"model at step {step}; {_NOT_APPLIED}"
                 )
-        return StepOutput(gradients, loss.item(), probabilities)
+        return StepOutput({**computed.kept, **sent}, loss.item(), probabilities)
 
     def _statistics(self) -> list[paddle.Tensor]:
         """Returns what a forward may change: buffers, and a BatchNorm's vectors.
@@ -302,6 +317,20 @@ class DenseStep:
     def _clear_gradients(self) -> None:
         for parameter in self._model.parameters():
             parameter.clear_gradient(False)
+
+
+_NOT_APPLIED = "nothing of this step was applied; lower the learning rate or check the data"
+
+
+def _not_finite(
+    step: int, table: str, gradient: NDArray[np.float32], lookup: Lookup
+) -> NonFiniteError:
+    row = int(np.flatnonzero(~np.isfinite(gradient).all(axis=1))[0])
+    slot, sample = lookup.first_use(row)
+    return NonFiniteError(
+        f"gradients must be finite, got {gradient[row].tolist()} in table {table!r} for the key of "
+        f"slot {slot!r} in sample {sample} of step {step}; {_NOT_APPLIED}"
+    )
 
 
 def _shape_of(found: Any) -> list[int] | str:

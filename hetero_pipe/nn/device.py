@@ -25,7 +25,7 @@ import time
 import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,7 @@ from numpy.typing import NDArray
 from hetero_pipe.data import aligned_empty
 from hetero_pipe.errors import ConfigError, DeviceOutOfMemory
 
-__all__ = ["Device", "Download", "Upload", "current_device", "say_settings"]
+__all__ = ["Device", "Download", "Upload", "available_devices", "current_device", "say_settings"]
 
 logger = logging.getLogger(__name__)
 
@@ -110,15 +110,17 @@ class Device:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._turn = threading.RLock()
         try:
             place = paddle.set_device(name)
         except (ValueError, RuntimeError, OSError) as error:
             raise ConfigError(
                 f"a device is one that Paddle has, got {name!r}; this Paddle has "
-                f"{', '.join(['cpu', *_accelerators()])}"
+                f"{', '.join(available_devices())}"
             ) from error
-        self._copies = None if name == "cpu" else _Copies(name, place)
+        is_cpu = name == "cpu"
+        self._copies = None if is_cpu else _Copies(name, place)
+        # On the CPU there is no stream, and each thread computes by itself.
+        self._turn: AbstractContextManager[Any] = nullcontext() if is_cpu else threading.RLock()
 
     def enter(self) -> None:
         """Makes this the device of the calling thread."""
@@ -133,15 +135,26 @@ class Device:
         """
         with self._turn:
             self.enter()
-            try:
+            remedy = "lower batch_size, or take a smaller model or a device with more memory"
+            with self.fitting("a step", remedy):
                 yield
-            except (MemoryError, RuntimeError, OSError) as error:
-                if not _says_out_of_memory(error):
-                    raise
-                raise DeviceOutOfMemory(
-                    f"a step must fit into the memory of device {self.name}, got {error}; lower "
-                    "batch_size, or take a smaller model or a device with more memory"
-                ) from error
+
+    @contextmanager
+    def fitting(self, what: str, remedy: str) -> Iterator[None]:
+        """Says what did not fit, should the block take more memory than there is.
+
+        Raises:
+            DeviceOutOfMemory: It does.
+        """
+        try:
+            yield
+        except (MemoryError, RuntimeError, OSError) as error:
+            if not _says_out_of_memory(error):
+                raise
+            said = " ".join(str(error).split())  # Paddle's messages have lines
+            raise DeviceOutOfMemory(
+                f"{what} must fit into the memory of device {self.name}, got {said}; {remedy}"
+            ) from error
 
     def to_tensor(self, array: NDArray[Any]) -> paddle.Tensor:
         """Returns a tensor of an array, without gradient.
@@ -422,9 +435,10 @@ def _says_out_of_memory(error: BaseException) -> bool:
     return "ut of memory" in text or "CustomDevice error, the error code is : 2" in text
 
 
-def _accelerators() -> list[str]:
-    """Returns the names of the devices that Paddle has beside the CPU."""
-    return [name for name in paddle.device.get_available_device() or [] if name != "cpu"]
+def available_devices() -> list[str]:
+    """Returns the names of the devices that Paddle has, the CPU first."""
+    found = paddle.device.get_available_device() or []
+    return ["cpu", *(name for name in found if name != "cpu")]
 
 
 def current_device() -> str:

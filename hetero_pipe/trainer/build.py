@@ -1,14 +1,22 @@
 """From a Plan to an Executor, and the plan that is taken when none is given."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from hetero_pipe.client import Client
 from hetero_pipe.data import Batch
 from hetero_pipe.errors import ConfigError, PlanError
-from hetero_pipe.nn import DenseStep, Embedding, current_device, find_embeddings
+from hetero_pipe.nn import (
+    DenseStep,
+    Device,
+    Embedding,
+    available_devices,
+    current_device,
+    find_embeddings,
+)
 from hetero_pipe.pipeline import Executor, Stage, StalenessGate
 from hetero_pipe.plan import Plan, StagePlan, TablePlan, WorkersPlan
+from hetero_pipe.trainer.device_tables import DeviceTables
 from hetero_pipe.trainer.stages import (
     PredictStage,
     PullStage,
@@ -18,7 +26,7 @@ from hetero_pipe.trainer.stages import (
     TrainStage,
 )
 
-__all__ = ["build_prediction", "build_training", "check_plan", "default_plan"]
+__all__ = ["build_client", "build_prediction", "build_training", "check_plan", "default_plan"]
 
 
 def default_plan(
@@ -61,6 +69,36 @@ def default_plan(
         staleness=staleness,
         workers=workers or WorkersPlan(),
     )
+
+
+def build_client(plan: Plan, *, device: Device, connect_timeout: float) -> Client:
+    """Returns what holds the tables: a client, or in `cpu_only` and `gpu_only` the device.
+
+    Args:
+        plan: Its mode and its servers.
+        device: Of the dense stage.
+        connect_timeout: Seconds to wait for servers that are not there yet.
+
+    Raises:
+        ConfigError: The mode is another device's, or needs no servers and got some.
+        ServerUnavailable: A server did not answer in time.
+    """
+    mode = plan.workers.mode
+    if mode not in ("cpu_only", "gpu_only"):
+        return Client(plan.servers, connect_timeout=connect_timeout)
+    if plan.servers is not None:
+        raise ConfigError(
+            f"mode {mode} keeps the tables on the worker's device, got servers "
+            f"{', '.join(plan.servers)}; name none, or take another mode"
+        )
+    if (device.name == "cpu") != (mode == "cpu_only"):
+        raise ConfigError(
+            f"mode {mode} trains on {'the CPU' if mode == 'cpu_only' else 'a GPU'}, got device "
+            f"{device.name}; this machine has {', '.join(available_devices())}: name one by "
+            "paddle.set_device before the model is made, or take another mode"
+        )
+    # It has all the methods that a trainer calls.
+    return cast(Client, DeviceTables(device))
 
 
 def build_training(

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,14 +53,14 @@ class Trained:
 
     Attributes:
         keys: Of each table.
-        gradients: By table: float32 `[u, dim]`.
+        gradients: By table: float32 `[u, dim]`, arrays or tensors as `StepOutput`'s.
         loss: Of the batch.
         probabilities: float32 `[batch]`.
         labels: float32 `[batch]`.
     """
 
     keys: Mapping[str, RoutedKeys]
-    gradients: Mapping[str, NDArray[np.float32]]
+    gradients: Mapping[str, Any]
     loss: float
     probabilities: NDArray[np.float32]
     labels: NDArray[np.float32]

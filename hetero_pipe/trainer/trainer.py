@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hetero_pipe.client import Client
 from hetero_pipe.data import Reader
 from hetero_pipe.errors import CheckpointError, ConfigError, DataError, NonFiniteError
 from hetero_pipe.metrics import auc, log_loss
@@ -25,7 +24,7 @@ from hetero_pipe.nn import (
     say_settings,
 )
 from hetero_pipe.plan import Plan
-from hetero_pipe.trainer.build import build_prediction, check_plan, default_plan
+from hetero_pipe.trainer.build import build_client, build_prediction, check_plan, default_plan
 from hetero_pipe.trainer.callbacks import Callback, Progress
 from hetero_pipe.trainer.checkpoint import (
     Checkpoint,
@@ -111,7 +110,7 @@ class Trainer:
         device = Device(self.plan.stage("dense").device)
         self._dense = DenseStep(model, loss=loss, optimizer=optimizer, device=device)
         say_settings()
-        self._client = Client(self.plan.servers, connect_timeout=connect_timeout)
+        self._client = build_client(self.plan, device=device, connect_timeout=connect_timeout)
         try:
             step = self._client.attach(self._specs(), fresh=fresh)
         except BaseException:

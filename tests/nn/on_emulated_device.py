@@ -16,10 +16,12 @@ from paddle import nn
 import hetero_pipe as hp
 from hetero_pipe.nn import (
     Device,
+    DeviceTable,
     dense_state,
     load_random_state,
     random_state,
 )
+from ps_server.spec import TableSpec
 from tests.toy import DeepFM, build, read, samples, write_parquet
 
 NAME = "emulated:0"
@@ -220,13 +222,14 @@ def test_an_upload_takes_turns_with_who_launches(device):
 # ------------------------------------------------------------------ training
 
 
-def trained(name, path, *, staleness=0):
+def trained(name, path, *, staleness=0, mode="bounded"):
     """The loss of each step, probabilities and dense state of a DeepFM that was trained there."""
     paddle.set_device(name)
     try:
         losses = []
         model, optimizer = build(DeepFM)
-        plan = hp.default_plan(model, staleness=staleness)
+        workers = hp.WorkersPlan(mode=mode)
+        plan = hp.default_plan(model, staleness=staleness, workers=workers)
         assert plan.stage("dense").device == name
         with hp.Trainer(model, optimizer=optimizer, plan=plan) as trainer:
             told = Told(losses)
@@ -338,6 +341,55 @@ def test_a_gradient_that_is_not_finite_is_found_there(path):
             np.testing.assert_array_equal(after[name], array, err_msg=name)
     finally:
         paddle.set_device("cpu")
+
+
+# ------------------------------------------------------------------ tables on the device
+
+
+@pytest.mark.parametrize("staleness", [0, 2])
+def test_gpu_only_trains_as_the_cpu_does(path, staleness):
+    losses, probabilities, state = trained(NAME, path, mode="gpu_only", staleness=staleness)
+    assert len(losses) == 13
+    expected_losses, expected_probabilities, expected = trained("cpu", path)
+    rtol = 1e-5 if staleness == 0 else 0.2  # what a pull misses differs
+    np.testing.assert_allclose(losses, expected_losses, rtol=rtol)
+    if staleness == 0:
+        np.testing.assert_allclose(probabilities, expected_probabilities, rtol=1e-4)
+        for name, array in state.items():
+            np.testing.assert_allclose(array, expected[name], rtol=1e-3, atol=1e-6, err_msg=name)
+
+
+def test_a_table_on_the_device_is_there(device):
+    table = table_on(device, dim=4)
+    rows = table.pull(np.arange(10, dtype=np.uint64), insert=True)
+    assert str(rows.place) == f"Place({NAME})"
+    assert (values_of(device, [rows])[0] == 1).all()
+
+
+def test_a_table_that_does_not_fit_says_so_and_stays_as_it_was(device):
+    """Of 64 MiB, 8192 rows of 4 KiB take 32, beside the old ones and what Paddle keeps."""
+    table = table_on(device, dim=1024)
+    first = np.arange(3, dtype=np.uint64)
+    table.push(first, np.full((3, 1024), 0.25, np.float32), step=1)
+
+    def fill():
+        for start in range(0, 1 << 15, 1024):
+            table.pull(np.arange(start, start + 1024, dtype=np.uint64), insert=True)
+
+    said = r"table 't' with \d+ rows of 4096 bytes must fit into the memory of device emulated:0, "
+    said += r"got .*grows to [\d.]+ MiB for \d+ rows; keep tables on servers"
+    with pytest.raises(hp.DeviceOutOfMemory, match=said):
+        fill()
+    assert table.num_rows % 1024 == 0
+    assert table.num_rows >= 1024
+    assert (values_of(device, [table.pull(first, insert=True)])[0] == 0.75).all()
+
+
+def table_on(device, *, dim):
+    spec = TableSpec("t", dim, hp.SGD(1.0), hp.Constant(1.0))
+    return DeviceTable(
+        spec, device, first_weights=lambda keys: np.ones((len(keys), dim), np.float32)
+    )
 
 
 # ------------------------------------------------------------------ the device itself

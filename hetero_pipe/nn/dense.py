@@ -166,6 +166,11 @@ class DenseStep:
         inputs = self._to_tensors(batch, tables, uploaded, with_gradient=True)
         logits = self._logits(inputs)
         loss = self._scalar_loss(logits, inputs["label"])
+        # Before the backward, which is the longest: kernels that wait for it hold the launching up
+        # where they run on the host.
+        probabilities = self._probabilities(logits)
+        # A model may compute in bfloat16, which numpy has not.
+        value = loss.detach().astype("float32")
         loss.backward()
         of_rows = {
             name: pulled.rows.grad
@@ -181,9 +186,8 @@ class DenseStep:
             if parameter.grad is not None and not parameter.grad.is_selected_rows()
         }
         found = [
-            # A model may compute in bfloat16, which numpy has not.
-            loss.detach().astype("float32"),
-            self._probabilities(logits),
+            value,
+            probabilities,
             self._device.are_finite([*kept.values(), *of_parameters.values()]),
             *sent.values(),
         ]

@@ -202,7 +202,7 @@ class Device:
             found = [bool(np.isfinite(self.to_array(tensor)).all()) for tensor in tensors]
             return self.to_tensor(np.array(found, bool))
         if not tensors:
-            return paddle.zeros([0], "bool")
+            return paddle.empty([0], "bool")
         return paddle.stack([paddle.isfinite(tensor).all() for tensor in tensors])
 
 

@@ -53,22 +53,52 @@ class StepOutput:
     probabilities: NDArray[np.float32]
 
 
-@dataclass(frozen=True, eq=False)
-class _Computed:
-    """What forward and backward of a step give, on its way to the host.
+class _Gradients(Mapping[str, Any]):
+    """Gradients by table. Who asks for one waits until it is there: who pushes, not who trains.
 
-    Attributes:
-        kept: By table, the gradient of rows that are on the device.
-        sent: Tables of the other rows that have a gradient.
-        parameters: Paths of those that have a gradient.
-        download: Of the loss, the probabilities, whether each gradient of `kept`
-            and of a parameter is finite, and the gradients of `sent`.
+    Args:
+        tensors: On the device, `[u, dim]` or with more rows.
+        sizes: Rows of each table whose gradient goes to the host.
+        download: Of those, in that order.
     """
 
-    kept: Mapping[str, paddle.Tensor]
-    sent: Sequence[str]
+    def __init__(
+        self, tensors: Mapping[str, paddle.Tensor], sizes: Mapping[str, int], download: Download
+    ) -> None:
+        self._kept = {name: tensor for name, tensor in tensors.items() if name not in sizes}
+        self._sizes = sizes
+        self._download = download
+
+    def __getitem__(self, name: str) -> Any:
+        if name in self._kept:
+            return self._kept[name]
+        # A device may hold more rows than the table has here, `Device.upload` tells why.
+        size = self._sizes[name]
+        return self._download.wait()[list(self._sizes).index(name)][:size]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([*self._kept, *self._sizes])
+
+    def __len__(self) -> int:
+        return len(self._kept) + len(self._sizes)
+
+
+@dataclass(frozen=True, eq=False)
+class _Computed:
+    """What forward and backward of a step give.
+
+    Attributes:
+        of_rows: By table, the gradient of its rows, if it has one.
+        parameters: Paths of those that have a gradient.
+        told: Of the loss, the probabilities, and whether each gradient of
+            `of_rows` and of a parameter is finite, on the way to the host.
+        gradients: Of rows, on the way to who pushes them.
+    """
+
+    of_rows: Mapping[str, paddle.Tensor]
     parameters: Sequence[str]
-    download: Download
+    told: Download
+    gradients: Mapping[str, Any]
 
 
 class DenseStep:
@@ -177,21 +207,22 @@ class DenseStep:
             for name, pulled in inputs.pulled.items()
             if pulled.rows.grad is not None
         }
-        kept = {n: g for n, g in of_rows.items() if isinstance(tables[n].rows, paddle.Tensor)}
-        sent = {n: g for n, g in of_rows.items() if n not in kept}
         of_parameters = {
             path: parameter.grad
             for path, parameter in self._model.named_parameters()
             # A sparse one is of `paddle.nn.Embedding(sparse=True)`; nobody can see into it.
             if parameter.grad is not None and not parameter.grad.is_selected_rows()
         }
-        found = [
-            value,
-            probabilities,
-            self._device.are_finite([*kept.values(), *of_parameters.values()]),
-            *sent.values(),
-        ]
-        return _Computed(kept, list(sent), list(of_parameters), self._device.download(found))
+        are_finite = self._device.are_finite([*of_rows.values(), *of_parameters.values()])
+        # Two copies: the step goes on when the first is there.
+        told = self._device.download([value, probabilities, are_finite])
+        sizes = {
+            name: len(tables[name].rows)
+            for name in of_rows
+            if isinstance(tables[name].rows, np.ndarray)
+        }
+        sent = self._device.download([of_rows[name] for name in sizes])
+        return _Computed(of_rows, list(of_parameters), told, _Gradients(of_rows, sizes, sent))
 
     @contextmanager
     def _undone_on_error(self) -> Iterator[None]:
@@ -280,34 +311,34 @@ class DenseStep:
         self, step: int, tables: Mapping[str, TableRows], computed: "_Computed"
     ) -> StepOutput:
         """Waits for a step; refuses it before any of it is applied, dense or sparse."""
-        loss, probabilities, are_finite, *arrays = computed.download.wait()
-        # A device may hold more rows than the table has here, `Device.upload` tells why.
-        sent = {
-            name: array[: len(tables[name].rows)]
-            for name, array in zip(computed.sent, arrays, strict=True)
-        }
-        for name, gradient in sent.items():
-            if not _is_finite(gradient):
-                raise _not_finite(step, name, gradient, tables[name].lookup)
-        num_kept = len(computed.kept)
-        for (name, kept), is_finite in zip(
-            computed.kept.items(), are_finite[:num_kept], strict=True
-        ):
+        loss, probabilities, are_finite = computed.told.wait()
+        num_tables = len(computed.of_rows)
+        for name, is_finite in zip(computed.of_rows, are_finite[:num_tables], strict=True):
             if not is_finite:
-                with self._device.launching():
-                    found = self._device.to_array(kept)
-                raise _not_finite(step, name, found, tables[name].lookup)
+                raise self._not_finite(step, name, computed.of_rows[name], tables[name].lookup)
         if not np.isfinite(loss).all():
             raise NonFiniteError(
                 f"the loss must be finite, got {loss.item()} at step {step}; {_NOT_APPLIED}"
             )
-        for path, is_finite in zip(computed.parameters, are_finite[num_kept:], strict=True):
+        for path, is_finite in zip(computed.parameters, are_finite[num_tables:], strict=True):
             if not is_finite:
                 raise NonFiniteError(
                     f"gradients must be finite, got NaN or infinity in parameter {path!r} of the "
                     f"model at step {step}; {_NOT_APPLIED}"
                 )
-        return StepOutput({**computed.kept, **sent}, loss.item(), probabilities)
+        return StepOutput(computed.gradients, loss.item(), probabilities)
+
+    def _not_finite(
+        self, step: int, table: str, gradient: paddle.Tensor, lookup: Lookup
+    ) -> NonFiniteError:
+        with self._device.launching():
+            found = self._device.to_array(gradient)
+        row = int(np.flatnonzero(~np.isfinite(found).all(axis=1))[0])
+        slot, sample = lookup.first_use(row)
+        return NonFiniteError(
+            f"gradients must be finite, got {found[row].tolist()} in table {table!r} for the key "
+            f"of slot {slot!r} in sample {sample} of step {step}; {_NOT_APPLIED}"
+        )
 
     def _statistics(self) -> list[paddle.Tensor]:
         """Returns what a forward may change: buffers, and a BatchNorm's vectors.
@@ -326,25 +357,9 @@ class DenseStep:
 _NOT_APPLIED = "nothing of this step was applied; lower the learning rate or check the data"
 
 
-def _not_finite(
-    step: int, table: str, gradient: NDArray[np.float32], lookup: Lookup
-) -> NonFiniteError:
-    row = int(np.flatnonzero(~np.isfinite(gradient).all(axis=1))[0])
-    slot, sample = lookup.first_use(row)
-    return NonFiniteError(
-        f"gradients must be finite, got {gradient[row].tolist()} in table {table!r} for the key of "
-        f"slot {slot!r} in sample {sample} of step {step}; {_NOT_APPLIED}"
-    )
-
-
 def _shape_of(found: Any) -> list[int] | str:
     """Returns the shape of a tensor, or what else it is; for messages."""
     return list(found.shape) if isinstance(found, paddle.Tensor) else type(found).__name__
-
-
-def _is_finite(array: NDArray[Any]) -> bool:
-    # A quarter of the time of a sum in float64, which would need no array.
-    return bool(np.isfinite(array).all())
 
 
 def _check_optimizer(model: paddle.nn.Layer, optimizer: Any) -> None:

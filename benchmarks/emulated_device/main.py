@@ -13,7 +13,7 @@ import emulated
 
 if "CUSTOM_DEVICE_ROOT" not in os.environ:  # Paddle looks there when it is imported
     device = emulated.environment(emulated.build(), memory=4 << 30)
-    os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **device})
+    os.execve(sys.executable, [sys.executable, *sys.argv], {**device, **os.environ})
 
 import paddle
 from paddle import nn
@@ -72,13 +72,15 @@ def measure(seconds: float, staleness: int, num_batches: int) -> tuple[float, st
 def main() -> None:
     """Measures and prints."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--batches", type=int, default=60, help="default: %(default)s")
-    parser.add_argument("--rounds", type=int, default=3, help="default: %(default)s")
+    add = parser.add_argument
+    add("--batches", type=int, default=60, help="default: %(default)s")
+    add("--rounds", type=int, default=3, help="default: %(default)s")
+    add("--ms", type=float, nargs="+", default=[10, 5, 2], help="of a batch's kernels")
     flags = parser.parse_args()
     paddle.set_device(NAME)
     print("| emulated, ms a batch | k | batches/s, median (min, max) | of its limit | longest |")
     print("| --- | --- | --- | --- | --- |")
-    for milliseconds in (10, 5, 2):
+    for milliseconds in flags.ms:
         limit = 1e3 / milliseconds
         for staleness in (0, 1, 2, 4):
             runs = [
@@ -86,11 +88,14 @@ def main() -> None:
             ]
             rates = sorted(rate for rate, _ in runs)
             middle = statistics.median(rates)
-            print(
-                f"| {milliseconds} | {staleness} | {middle:.0f} ({rates[0]:.0f}, {rates[-1]:.0f}) "
-                f"| {middle / limit:.2f} | {runs[-1][1]} |",
-                flush=True,
-            )
+            cells = [
+                f"{milliseconds:g}",
+                f"{staleness}",
+                f"{middle:.1f} ({rates[0]:.1f}, {rates[-1]:.1f})",
+                f"{middle / limit:.2f}",
+                runs[-1][1],
+            ]
+            print(f"| {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -42,14 +42,14 @@ class Group:
     Args:
         channel: Where they meet; None is a group of one.
         rank: Of this worker among them.
-        device: Of `sum`.
+        device: Of `sum`; None in a group of one.
 
     Attributes:
         rank: Of this worker, from 0.
         size: Workers.
     """
 
-    def __init__(self, channel: Channel | None, *, rank: int, device: Device) -> None:
+    def __init__(self, channel: Channel | None, *, rank: int, device: Device | None) -> None:
         self._channel = channel
         self._device = device
         self.rank = rank
@@ -58,7 +58,7 @@ class Group:
     @staticmethod
     def solo() -> "Group":
         """Returns the group of one worker, who waits for nobody."""
-        return Group(None, rank=0, device=Device("cpu"))
+        return Group(None, rank=0, device=None)
 
     def gather(self, value: Any) -> list[Any]:  # as a Channel's
         """Returns what each worker gives, by rank; waits for all, however long that takes.
@@ -90,6 +90,7 @@ class Group:
         """
         if self._channel is None or not arrays:
             return list(arrays)
+        assert self._device is not None, "several workers have one each"
         # A copy: what the arrays share memory with stays as it is.
         flat = self._device.to_tensor(np.concatenate([a.reshape(-1) for a in arrays]))
         try:

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from hetero_pipe.client import Client
 from hetero_pipe.data import Batch
@@ -11,13 +11,16 @@ from hetero_pipe.errors import ConfigError, PlanError
 from hetero_pipe.nn import (
     Averager,
     DenseStep,
+    Device,
     Embedding,
     Group,
+    available_devices,
     current_device,
     find_embeddings,
 )
 from hetero_pipe.pipeline import Executor, Stage, StalenessGate
 from hetero_pipe.plan import Plan, StagePlan, TablePlan, WorkersPlan
+from hetero_pipe.trainer.device_tables import DeviceTables
 from hetero_pipe.trainer.sparse import SparseWorker
 from hetero_pipe.trainer.stages import (
     PredictStage,
@@ -26,10 +29,18 @@ from hetero_pipe.trainer.stages import (
     RouteStage,
     Trained,
     TrainStage,
+    UploadBatch,
 )
 from ps_server.spans import SpanRing
 
-__all__ = ["Teamwork", "build_prediction", "build_training", "check_plan", "default_plan"]
+__all__ = [
+    "Teamwork",
+    "build_client",
+    "build_prediction",
+    "build_training",
+    "check_plan",
+    "default_plan",
+]
 
 
 def default_plan(
@@ -89,6 +100,36 @@ class Teamwork:
     is_stopping: Callable[[], bool]
 
 
+def build_client(plan: Plan, *, device: Device, connect_timeout: float) -> Client:
+    """Returns what holds the tables: a client, or in `cpu_only` and `gpu_only` the device.
+
+    Args:
+        plan: Its mode and its servers.
+        device: Of the dense stage.
+        connect_timeout: Seconds to wait for servers that are not there yet.
+
+    Raises:
+        ConfigError: The mode is another device's, or needs no servers and got some.
+        ServerUnavailable: A server did not answer in time.
+    """
+    mode = plan.workers.mode
+    if mode not in ("cpu_only", "gpu_only"):
+        return Client(plan.servers, connect_timeout=connect_timeout)
+    if plan.servers is not None:
+        raise ConfigError(
+            f"mode {mode} keeps the tables on the worker's device, got servers "
+            f"{', '.join(plan.servers)}; name none, or take another mode"
+        )
+    if (device.name == "cpu") != (mode == "cpu_only"):
+        raise ConfigError(
+            f"mode {mode} trains on {'the CPU' if mode == 'cpu_only' else 'a GPU'}, got device "
+            f"{device.name}; this machine has {', '.join(available_devices())}: name one by "
+            "paddle.set_device before the model is made, or take another mode"
+        )
+    # It has all the methods that a trainer calls.
+    return cast(Client, DeviceTables(device))
+
+
 def build_training(
     plan: Plan,
     batches: Iterator[Batch | None],
@@ -112,7 +153,13 @@ def build_training(
     waits = team is not None and mode == "bounded"
     stages: list[Stage] = [
         RouteStage(client, _slots(plan)),
-        PullStage(client, insert=True, gate=gate, staleness=plan.staleness if waits else None),
+        PullStage(
+            client,
+            insert=True,
+            gate=gate,
+            staleness=plan.staleness if waits else None,
+            upload=_upload_of(dense),
+        ),
         *_training_stages(dense, team),
         PushStage(client, gate, count, is_part=team is not None and mode == "sync"),
     ]
@@ -127,7 +174,7 @@ def build_prediction(
     """Returns the executor of steps that predict: no row is created, nothing is pushed."""
     stages: list[Stage] = [
         RouteStage(client, _slots(plan)),
-        PullStage(client, insert=False, gate=None),
+        PullStage(client, insert=False, gate=None, upload=_upload_of(dense)),
         *([PredictStage(dense)] if isinstance(dense, DenseStep) else dense.predicting_stages()),
     ]
     return Executor(batches, stages, capacities=_capacities(plan, stages))
@@ -140,6 +187,11 @@ def _training_stages(dense: DenseStep | SparseWorker, team: Teamwork | None) -> 
     if team is None:
         return [TrainStage(dense)]
     return [TrainStage(dense, group=team.group, averager=team.averager, is_stopping=is_stopping)]
+
+
+def _upload_of(dense: DenseStep | SparseWorker) -> UploadBatch | None:
+    """Returns what copies a batch to the device ahead; a sparse worker has none."""
+    return dense.upload if isinstance(dense, DenseStep) else None
 
 
 def _never() -> bool:

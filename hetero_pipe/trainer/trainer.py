@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hetero_pipe.client import Client
 from hetero_pipe.data import Reader
 from hetero_pipe.errors import CheckpointError, ConfigError, DataError, NonFiniteError
 from hetero_pipe.metrics import auc, log_loss
@@ -30,7 +29,7 @@ from hetero_pipe.nn import (
     say_settings,
 )
 from hetero_pipe.plan import Plan, Worker
-from hetero_pipe.trainer.build import build_prediction, check_plan, default_plan
+from hetero_pipe.trainer.build import build_client, build_prediction, check_plan, default_plan
 from hetero_pipe.trainer.callbacks import Callback, Progress
 from hetero_pipe.trainer.checkpoint import (
     Checkpoint,
@@ -133,9 +132,8 @@ class Trainer:
         self._server: DenseWorker | None = None
         self._feeder: SparseWorker | None = None
         with ExitStack() as undo:
-            self._client = undo.enter_context(
-                Client(self.plan.servers, connect_timeout=connect_timeout)
-            )
+            self._client = build_client(self.plan, device=device, connect_timeout=connect_timeout)
+            undo.callback(self._client.close)
             groups = join_groups(
                 self.plan.workers, self._worker, device=device, seconds=connect_timeout
             )

@@ -76,8 +76,8 @@ class WorkersPlan:
             workers of a step's gradients as one update, before any pull of the
             next step. In `bounded`, each push is applied as sent, and a pull
             misses at most `Plan.staleness` steps of any worker; in `async`, any
-            number. `cpu_only` and `gpu_only` hold the tables on the worker's own
-            device, without servers.
+            number. `cpu_only` and `gpu_only` hold the tables on each worker's own
+            device, without servers, and keep step as `sync` does.
         num_readers: Whole or sparse workers.
         dense: HOST:PORT of each dense worker; empty means whole workers.
         wire: One of `WIRES`.
@@ -101,6 +101,11 @@ class WorkersPlan:
             raise PlanError(f"wire is one of {', '.join(WIRES)}, got wire={self.wire!r}")
         if not _is_count(self.num_readers, least=1) or not _is_count(self.average_every, least=1):
             raise PlanError(f"num_readers and average_every are at least 1, got {self}")
+        if self.has_own_tables and self.dense:
+            raise PlanError(
+                f"in mode {self.mode} a worker has tables and dense part on one device, got "
+                f"{len(self.dense)} dense workers; start whole workers, or use another mode"
+            )
         if self.mode == "sync" and len(self.dense) > self.num_readers:
             raise PlanError(
                 "in mode sync every dense worker gets a batch of every step, got "
@@ -109,6 +114,16 @@ class WorkersPlan:
             )
         if len(set(self.dense)) != len(self.dense):
             raise PlanError(f"dense names each worker once, got {', '.join(self.dense)}")
+
+    @property
+    def has_own_tables(self) -> bool:
+        """Whether each worker has the tables on its device, equal ones."""
+        return self.mode in ("cpu_only", "gpu_only")
+
+    @property
+    def is_sync(self) -> bool:
+        """Whether all workers take each step together."""
+        return self.mode == "sync" or self.has_own_tables
 
     @property
     def num_processes(self) -> int:
@@ -191,7 +206,8 @@ class Plan:
                 f"in mode sync a pull misses no push, got staleness={self.staleness}; "
                 "use mode bounded"
             )
-        if self.workers.num_processes > 1 and self.tables and self.servers is None:
+        needs_servers = self.workers.num_processes > 1 and not self.workers.has_own_tables
+        if needs_servers and self.tables and self.servers is None:
             raise PlanError(
                 f"{self.workers.num_processes} workers share their tables on servers, got none; "
                 "name them (--servers HOST:PORT,...)"

@@ -1,5 +1,6 @@
 """From a Plan to an Executor, and the plan that is taken when none is given."""
 
+import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -42,6 +43,8 @@ __all__ = [
     "default_plan",
 ]
 
+logger = logging.getLogger(__name__)
+
 
 def default_plan(
     model: Any,  # a paddle.nn.Layer
@@ -55,7 +58,7 @@ def default_plan(
     Args:
         model: Its Embeddings are the tables.
         servers: HOST:PORT of the parameter servers; None keeps the tables in
-            this process.
+            this process. Left alone in `cpu_only` and `gpu_only`.
         staleness: How many of the latest pushes a pull may miss.
         workers: The training processes; by default, this one.
 
@@ -67,6 +70,14 @@ def default_plan(
         raise ConfigError(f"servers is a list of HOST:PORT, got {servers!r}; write [{servers!r}]")
     if servers is not None and not servers:
         raise ConfigError("servers names at least one HOST:PORT, got none; None is embedded")
+    workers = workers or WorkersPlan()
+    if servers and workers.has_own_tables:  # a launcher starts some for any mode
+        logger.info(
+            "mode %s keeps the tables on the worker's device; servers %s are left alone",
+            workers.mode,
+            ", ".join(servers),
+        )
+        servers = None
     # Reading is the stage whose time varies most, so it may run furthest ahead. Pulled rows are
     # what grows large; the gate, not the hand-off, is what holds pulls back.
     capacities = {"read": 4, "route": 2, "pull": 1 + max(staleness, 0), "dense": 1, "push": 16}
@@ -81,7 +92,7 @@ def default_plan(
             for name, layer in find_embeddings(model).items()
         ),
         staleness=staleness,
-        workers=workers or WorkersPlan(),
+        workers=workers,
     )
 
 
@@ -90,7 +101,7 @@ class Teamwork:
     """What ties the steps of one worker to those of the others.
 
     Attributes:
-        group: Of the replicas that take each step together, in `sync`.
+        group: Of the replicas that take each step together, if they do.
         averager: Of replicas that step by themselves, in other modes.
         is_stopping: Whether this worker takes no step more.
     """
@@ -113,7 +124,7 @@ def build_client(plan: Plan, *, device: Device, connect_timeout: float) -> Clien
         ServerUnavailable: A server did not answer in time.
     """
     mode = plan.workers.mode
-    if mode not in ("cpu_only", "gpu_only"):
+    if not plan.workers.has_own_tables:
         return Client(plan.servers, connect_timeout=connect_timeout)
     if plan.servers is not None:
         raise ConfigError(
@@ -161,7 +172,7 @@ def build_training(
             upload=_upload_of(dense),
         ),
         *_training_stages(dense, team),
-        PushStage(client, gate, count, is_part=team is not None and mode == "sync"),
+        PushStage(client, gate, count, is_part=team is not None and plan.workers.is_sync),
     ]
     capacities = _capacities(plan, stages)
     executor = Executor(batches, stages, capacities=capacities, first_step=first_step, ring=ring)

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetero_pipe.client import Client, RoutedKeys
-from hetero_pipe.nn import Device, DeviceTable
+from hetero_pipe.data import aligned_empty
+from hetero_pipe.nn import Device, DeviceTable, Group
 from ps_server.spans import Spans
 from ps_server.spec import TableSpec
 
@@ -23,6 +24,9 @@ class DeviceTables:
     stay on the device. First weights, routes and snapshots are those of a
     client's embedded store, so equal ones: a checkpoint goes from mode to mode.
 
+    Several workers have a replica each. All push what all have found, so that
+    replicas stay equal, bit for bit, but for rows that nobody has pushed to.
+
     Args:
         device: Where the rows are.
     """
@@ -32,6 +36,11 @@ class DeviceTables:
         self._store = Client(None)  # holds rows while they are saved or loaded alone
         self._tables: dict[str, DeviceTable] = {}
         self._specs: dict[str, TableSpec] = {}
+        self._group = Group.solo()
+
+    def replicate(self, group: Group) -> None:
+        """Makes these the replica of one of a group of workers; the group is closed with it."""
+        self._group = group
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -79,15 +88,70 @@ class DeviceTables:
         }
 
     def push(
-        self, keys: Mapping[str, RoutedKeys], gradients: Mapping[str, Any], *, step: int
+        self,
+        keys: Mapping[str, RoutedKeys],
+        gradients: Mapping[str, Any],
+        *,
+        step: int,
+        weight: float | None = None,
     ) -> None:
         """Applies the gradients of each table, on the device or not yet.
 
+        With a weight, these are this worker's part of the step, as a `Client`'s.
+
         Raises:
             DeviceOutOfMemory: A table does not fit.
+            WorkerLost: Another worker is gone; nothing of the step was applied.
         """
+        if weight is not None and self._group.size > 1:
+            keys, gradients = self._of_all(keys, gradients, weight)
         for name, gradient in gradients.items():
             self._tables[name].push(keys[name].keys, gradient, step=step)
+
+    def _of_all(
+        self, keys: Mapping[str, RoutedKeys], gradients: Mapping[str, Any], weight: float
+    ) -> tuple[dict[str, RoutedKeys], dict[str, NDArray[np.float32]]]:
+        """Returns the mean of all workers' parts, by weight, as servers find it."""
+        mine = {
+            name: {"keys": keys[name].keys, "gradients": self._to_array(gradient)}
+            for name, gradient in gradients.items()
+        }
+        told = self._group.gather({"weight": weight, "tables": mine})
+        total = sum(part["weight"] for part in told)
+        parts = [
+            (np.float32(part["weight"] / total), part["tables"])
+            for part in told
+            if part["weight"] > 0
+        ]
+        routed, means = {}, {}
+        for name in dict.fromkeys(name for _, tables in parts for name in tables):
+            found = [(share, tables[name]) for share, tables in parts if name in tables]
+            routed[name], means[name] = self._mean(found)
+        return routed, means
+
+    def _mean(
+        self, parts: Sequence[tuple[np.float32, Mapping[str, NDArray[Any]]]]
+    ) -> tuple[RoutedKeys, NDArray[np.float32]]:
+        """Returns the keys of all parts of a table, each once, and their gradients `[u, dim]`.
+
+        The gradients of a key are summed in the order of the ranks.
+        """
+        routed = self.route(np.concatenate([part["keys"] for _, part in parts]))
+        dim = parts[0][1]["gradients"].shape[1]
+        mean = aligned_empty((len(routed.keys), dim), np.float32)
+        mean[...] = 0
+        start = 0
+        for share, part in parts:
+            end = start + len(part["keys"])
+            mean[routed.inverse[start:end]] += part["gradients"] * share  # a part has a key once
+            start = end
+        return routed, mean
+
+    def _to_array(self, gradient: Any) -> NDArray[np.float32]:
+        if isinstance(gradient, np.ndarray):
+            return gradient
+        with self._device.launching():
+            return self._device.to_array(gradient)
 
     def num_rows(self) -> dict[str, int]:
         """Returns the rows of each table."""
@@ -131,6 +195,7 @@ class DeviceTables:
         self._store.attach([self._specs[table]], fresh=True)
 
     def close(self) -> None:
-        """Gives up the tables."""
+        """Gives up the tables; a push that waits for other workers fails."""
+        self._group.close()
         self._tables.clear()
         self._store.close()

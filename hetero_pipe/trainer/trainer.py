@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,7 @@ from hetero_pipe.trainer.checkpoint import (
     writing_checkpoint,
 )
 from hetero_pipe.trainer.dense_worker import DenseWorker
+from hetero_pipe.trainer.device_tables import DeviceTables
 from hetero_pipe.trainer.epoch import EpochMetrics
 from hetero_pipe.trainer.job import describe_job
 from hetero_pipe.trainer.loop import TrainLoop
@@ -138,6 +139,8 @@ class Trainer:
                 self.plan.workers, self._worker, device=device, seconds=connect_timeout
             )
             undo.callback(groups.close)
+            if self.plan.workers.has_own_tables:
+                cast(DeviceTables, self._client).replicate(groups.readers.branch("rows"))
             # A dense worker serves the readers, whose team it is not in.
             self._team = (
                 Team(Groups.solo())
@@ -549,7 +552,9 @@ class Trainer:
         with self._team.telling():
             checkpoint = self._read(Path(path))
             self._loop.is_torn = True  # until every table is there: a server may fail between two
-            self._team.together(lambda: self._load_tables(checkpoint), ranks=[0])
+            # Servers are given their rows once; tables of its own, by each worker.
+            ranks = None if self.plan.workers.has_own_tables else [0]
+            self._team.together(lambda: self._load_tables(checkpoint), ranks=ranks)
         self._loop.step = checkpoint.step
         self._is_resuming = resume
         self._run = checkpoint.run if resume else None

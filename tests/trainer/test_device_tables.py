@@ -1,5 +1,7 @@
 """Tables on the device against the embedded store, and the modes that have no servers."""
 
+from dataclasses import replace
+
 import numpy as np
 import paddle
 import pytest
@@ -162,7 +164,22 @@ def test_a_mode_of_another_device_is_refused():
         trainer_of("gpu_only")
 
 
+def test_servers_are_left_alone(caplog):
+    caplog.set_level("INFO")
+    with trainer_of("cpu_only", servers=["127.0.0.1:7"]) as trainer:
+        assert trainer.plan.servers is None
+    assert "servers 127.0.0.1:7 are left alone" in caplog.text
+
+
 @pytest.mark.parametrize("mode", ["cpu_only", "gpu_only"])
-def test_servers_are_refused_where_there_are_none(mode):
+def test_a_plan_of_servers_is_refused_where_there_are_none(mode):
+    model, _ = build(DeepFM)
+    plan = hp.default_plan(model, servers=["127.0.0.1:7"])
     with pytest.raises(hp.ConfigError, match=rf"mode {mode} keeps .* got servers 127.0.0.1:7"):
-        trainer_of(mode, servers=["127.0.0.1:7"])
+        hp.Trainer(model, plan=replace(plan, workers=hp.WorkersPlan(mode=mode)))
+
+
+@pytest.mark.parametrize("mode", ["cpu_only", "gpu_only"])
+def test_dense_workers_are_refused_where_tables_are_on_the_device(mode):
+    with pytest.raises(hp.PlanError, match=rf"mode {mode} a worker has .* got 1 dense workers"):
+        hp.WorkersPlan(mode=mode, num_readers=2, dense=("127.0.0.1:7",))

@@ -1,5 +1,6 @@
 """Tables on the device against the embedded store, and the modes that have no servers."""
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -11,8 +12,10 @@ from hypothesis import strategies as st
 import hetero_pipe as hp
 from hetero_pipe.client import Client, RoutedKeys
 from hetero_pipe.nn import Device, DeviceTable
+from hetero_pipe.pipeline import Closed
 from hetero_pipe.trainer.device_tables import DeviceTables
 from ps_server.spec import TableSpec
+from tests.oracles.thread_group import ThreadGroup
 from tests.toy import DeepFM, build, read, state_in
 
 DIM = 3
@@ -183,3 +186,66 @@ def test_a_plan_of_servers_is_refused_where_there_are_none(mode):
 def test_dense_workers_are_refused_where_tables_are_on_the_device(mode):
     with pytest.raises(hp.PlanError, match=rf"mode {mode} a worker has .* got 1 dense workers"):
         hp.WorkersPlan(mode=mode, num_readers=2, dense=("127.0.0.1:7",))
+
+
+# ------------------------------------------------------------------ a replica for each worker
+
+PARTS = [  # of each rank: samples, and the gradient of each key
+    (3, {7: [1, 2, 3], 5: [0.1, 0.2, 0.3], 9: [-1, 4, 5.3]}),
+    (0, {}),
+    (4, {9: [0.7, 0.1, 2.25e7], 2: [1, 1, 1], 7: [-3, 0.3, 2]}),
+    (1, {9: [3, 3, -9e7]}),  # in another order, other bits are left of the 5.3
+]
+
+
+def replica(group):
+    tables = DeviceTables(Device("cpu"))
+    tables.attach([spec_of(hp.SGD(0.5), initializer=hp.Constant(1.0))])
+    tables.replicate(group)
+    return tables
+
+
+def test_each_replica_applies_the_mean_of_all_parts_in_the_order_of_ranks():
+    replicas = [replica(group) for group in ThreadGroup.members(len(PARTS))]
+
+    def push(rank):
+        tables, (weight, found) = replicas[rank], PARTS[rank]
+        keys = tables.route(np.array([*found], np.uint64))
+        gradients = {"t": np.array([found[int(key)] for key in keys.keys], np.float32)}
+        tables.push({"t": keys}, gradients if found else {}, step=1, weight=float(weight))
+
+    with ThreadPoolExecutor(len(PARTS)) as pool:
+        list(pool.map(push, range(len(PARTS))))
+
+    expected = {}
+    for weight, found in PARTS:
+        for key, gradient in found.items():
+            part = np.float32(gradient) * np.float32(weight / 8)
+            expected[key] = expected[key] + part if key in expected else part
+    order = np.array([*expected], np.uint64)
+    for tables in replicas:
+        assert tables.num_rows() == {"t": 4}
+        routed = RoutedKeys(order, np.arange(4), np.array([0, 4]))
+        rows = tables.pull({"t": routed}, insert=False)["t"].numpy()
+        mean = np.stack([*expected.values()])
+        np.testing.assert_array_equal(rows, np.float32(1) - np.float32(0.5) * mean)
+
+
+def test_one_update_of_all_parts_is_counted_once():
+    replicas = [replica(group) for group in ThreadGroup.members(2)]
+
+    def push(tables):
+        keys = tables.route(np.array([3], np.uint64))
+        tables.push({"t": keys}, {"t": np.ones((1, 3), np.float32)}, step=1, weight=2.0)
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(push, replicas))
+    for tables in replicas:
+        assert tables._tables["t"].export_rows().num_pushes.tolist() == [1]
+
+
+def test_a_replica_that_is_closed_waits_no_more():
+    one, _ = (replica(group) for group in ThreadGroup.members(2))
+    one.close()
+    with pytest.raises(Closed):
+        one.push({}, {}, step=1, weight=1.0)

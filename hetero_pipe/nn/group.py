@@ -14,7 +14,13 @@ import struct
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout, suppress
+from contextlib import (
+    AbstractContextManager,
+    contextmanager,
+    nullcontext,
+    redirect_stdout,
+    suppress,
+)
 from typing import Any
 
 import numpy as np
@@ -91,13 +97,15 @@ class Group:
         if self._channel is None or not arrays:
             return list(arrays)
         assert self._device is not None, "several workers have one each"
-        # A copy: what the arrays share memory with stays as it is.
-        flat = self._device.to_tensor(np.concatenate([a.reshape(-1) for a in arrays]))
-        try:
-            paddle.distributed.all_reduce(flat)
-        except RuntimeError as error:
-            raise self._lost(error) from error
-        total = self._device.to_array(flat)
+        # Also in the thread of an Averager, beside the one that trains.
+        with self._device.launching():
+            # A copy: what the arrays share memory with stays as it is.
+            flat = self._device.to_tensor(np.concatenate([a.reshape(-1) for a in arrays]))
+            try:
+                paddle.distributed.all_reduce(flat)
+            except RuntimeError as error:
+                raise self._lost(error) from error
+            total = self._device.to_array(flat)
         ends = np.cumsum([array.size for array in arrays])[:-1]
         parts = np.split(total, ends)
         return [part.reshape(a.shape) for part, a in zip(parts, arrays, strict=True)]
@@ -106,6 +114,10 @@ class Group:
         """Returns the arrays of rank 0. Raises as `gather` does."""
         held = self.gather(dict(arrays) if self.rank == 0 else None)[0]
         return dict(held)
+
+    def launching(self) -> AbstractContextManager[None]:
+        """Returns the `launching` of its device, for what is done with what `sum` gave."""
+        return nullcontext() if self._device is None else self._device.launching()
 
     def branch(self, name: str) -> "Group":
         """Returns a group of the same workers that is closed by itself."""

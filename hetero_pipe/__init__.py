@@ -19,6 +19,7 @@ _MODULE_OF = {
     "ConfigError": "hetero_pipe.errors",
     "Constant": "ps_server.spec",
     "DataError": "hetero_pipe.errors",
+    "DeviceOutOfMemory": "hetero_pipe.errors",
     "Embedding": "hetero_pipe.nn",
     "Evaluation": "hetero_pipe.trainer",
     "FitResult": "hetero_pipe.trainer",

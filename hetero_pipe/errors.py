@@ -9,6 +9,7 @@
     ├── PlanError (ValueError)        no plan, or not this plan, can run
     ├── StageError                    a stage failed; names stage and step
     │   └── NonFiniteError            a gradient or a loss is NaN or infinite
+    ├── DeviceOutOfMemory             a step or a table does not fit a device
     ├── WorkerLost                    another worker of the job has ended or fallen silent
     ├── ServerError                   a parameter server refused or failed
     │   ├── ServerUnavailable         it cannot be reached, or did not answer in time
@@ -22,6 +23,7 @@ __all__ = [
     "CheckpointError",
     "ConfigError",
     "DataError",
+    "DeviceOutOfMemory",
     "HeteroPipeError",
     "MissingExtra",
     "NonFiniteError",
@@ -62,6 +64,10 @@ class StageError(HeteroPipeError):
 
 class NonFiniteError(StageError):
     """A gradient or a loss is NaN or infinite; nothing of the step was applied."""
+
+
+class DeviceOutOfMemory(HeteroPipeError):
+    """What must be on a device does not fit into its memory; nothing of a step was applied."""
 
 
 class WorkerLost(HeteroPipeError):

@@ -76,8 +76,8 @@ class WorkersPlan:
             workers of a step's gradients as one update, before any pull of the
             next step. In `bounded`, each push is applied as sent, and a pull
             misses at most `Plan.staleness` steps of any worker; in `async`, any
-            number. `cpu_only` and `gpu_only` hold the tables on the worker's own
-            device, without servers.
+            number. `cpu_only` and `gpu_only` hold the tables on each worker's own
+            device, without servers, and keep step as `sync` does.
         num_readers: Whole or sparse workers.
         dense: HOST:PORT of each dense worker; empty means whole workers.
         wire: One of `WIRES`.
@@ -103,6 +103,11 @@ class WorkersPlan:
             value = getattr(self, name)
             if not _is_count(value, least=1):
                 raise PlanError(f"{name} is at least 1, got {name}={value!r} (--{flag})")
+        if self.has_own_tables and self.dense:
+            raise PlanError(
+                f"in mode {self.mode} a worker has tables and dense part on one device, got "
+                f"{len(self.dense)} dense workers; start whole workers, or use another mode"
+            )
         if self.mode == "sync" and len(self.dense) > self.num_readers:
             raise PlanError(
                 "in mode sync every dense worker gets a batch of every step, got "
@@ -111,6 +116,16 @@ class WorkersPlan:
             )
         if len(set(self.dense)) != len(self.dense):
             raise PlanError(f"dense names each worker once, got {', '.join(self.dense)}")
+
+    @property
+    def has_own_tables(self) -> bool:
+        """Whether each worker has the tables on its device, equal ones."""
+        return self.mode in ("cpu_only", "gpu_only")
+
+    @property
+    def is_sync(self) -> bool:
+        """Whether all workers take each step together."""
+        return self.mode == "sync" or self.has_own_tables
 
     @property
     def num_processes(self) -> int:
@@ -196,7 +211,8 @@ class Plan:
                 f"in mode sync a pull misses no push, got staleness={self.staleness}; "
                 "use mode bounded"
             )
-        if self.workers.num_processes > 1 and self.tables and self.servers is None:
+        needs_servers = self.workers.num_processes > 1 and not self.workers.has_own_tables
+        if needs_servers and self.tables and self.servers is None:
             raise PlanError(
                 f"{self.workers.num_processes} workers share their tables on servers, got none; "
                 "name them (--servers HOST:PORT,...)"

@@ -16,6 +16,7 @@ from ps_server.spec import NUM_BUCKETS
 __all__ = [
     "KEY_HASH",
     "Dedup",
+    "KeyIndex",
     "bucket_of",
     "dedup",
     "hash_integers",
@@ -69,6 +70,41 @@ def dedup(keys: NDArray[np.uint64], owners: NDArray[np.uint16], *, num_owners: i
     (array([5, 3], dtype=uint64), array([0, 1, 0]), array([2]))
     """
     return Dedup(*_native.dedup(keys, owners, num_owners))
+
+
+class KeyIndex:
+    """Numbers keys in the order in which they first come: 0, 1, 2, ...
+
+    For rows that are kept one after the other elsewhere. May be used from any
+    thread; releases the GIL.
+
+    >>> index = KeyIndex()
+    >>> index.find(np.array([7, 5, 7], dtype=np.uint64), insert=True)
+    array([0, 1, 0])
+    >>> index.find(np.array([9, 5], dtype=np.uint64), insert=False)
+    array([-1,  1])
+    """
+
+    def __init__(self) -> None:
+        self._native = _native.KeyIndex()
+
+    def find(self, keys: NDArray[np.uint64], *, insert: bool) -> NDArray[np.int64]:
+        """Returns the number of each key `[n]`.
+
+        A missing key is given the next number if `insert`, otherwise -1.
+
+        Raises:
+            ValueError: `keys` is not a contiguous uint64 array `[n]`.
+        """
+        return self._native.find(keys, insert)
+
+    def keys(self) -> NDArray[np.uint64]:
+        """Returns the keys in the order of their numbers."""
+        return self._native.keys()
+
+    def __len__(self) -> int:
+        """Returns how many keys have a number."""
+        return len(self._native)
 
 
 def bucket_of(keys: NDArray[np.uint64]) -> NDArray[np.uint16]:

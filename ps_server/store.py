@@ -27,14 +27,15 @@ from ps_server.checkpoint import (
 )
 from ps_server.route import Route
 from ps_server.spans import Recorder
-from ps_server.spec import TableSpec
-from ps_server.table import Table
+from ps_server.spec import NUM_BUCKETS, TableSpec
+from ps_server.table import Rows, Table
 from ps_server.workers import MAX_WORKERS, WAIT_SECONDS, Stopping, WorkerLost, Workers
 
 __all__ = [
     "MAX_WORKERS",
     "WAIT_SECONDS",
     "RouteMismatch",
+    "Rows",
     "SnapshotError",
     "SpecMismatch",
     "Stopping",
@@ -334,6 +335,28 @@ class Store:
                 table.import_rows(rows_within(read_snapshot(path, table.spec), owned))
         logger.info("loaded table %s: %d rows", name, table.num_rows)
         return table.num_rows
+
+    def export_rows(self, route: int, name: str) -> Rows:
+        """Returns a copy of a table's rows here, in the order of their keys.
+
+        Raises:
+            TableNotFound: There is no such table.
+            RouteMismatch: The route is another.
+        """
+        (table,), _ = self._find(route, [name], NO_IDS)
+        return table.export_rows(0, NUM_BUCKETS)
+
+    def import_rows(self, route: int, name: str, rows: Rows) -> None:
+        """Replaces a table's rows here.
+
+        Raises:
+            TableNotFound: There is no such table.
+            RouteMismatch: The route is another.
+        """
+        (table,), _ = self._find(route, [name], NO_IDS)
+        with self._loading:
+            table.clear()
+            table.import_rows(rows)
 
     def _find(
         self, route: int, names: Sequence[str] | Mapping[str, object], ids: Mapping[str, int]

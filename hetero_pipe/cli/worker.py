@@ -52,7 +52,7 @@ def _run(options: argparse.Namespace, given: Sequence[str]) -> int:
     """Becomes the script; the flags in front of it follow its own arguments."""
     which = worker(options)
     workers = workers_plan(options)
-    needs_servers = workers.num_processes > 1 and workers.mode not in ("cpu_only", "gpu_only")
+    needs_servers = workers.num_processes > 1 and not workers.has_own_tables
     if needs_servers and not options.servers:
         raise ConfigError(
             f"{which.stage} worker {which.rank} shares its tables on parameter servers, got none; "

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from hetero_pipe.client.clock import clock_ahead
 from hetero_pipe.client.connect import Connection, check_route, connect_embedded, connect_servers
+from hetero_pipe.client.embedded import EmbeddedTransport
 from hetero_pipe.client.route import RoutedKeys, route_keys
 from hetero_pipe.client.transport import Reply, ServerStats, TraceAction
 from hetero_pipe.data import aligned_empty
@@ -26,7 +27,7 @@ from hetero_pipe.errors import (
 )
 from ps_server.spans import Spans
 from ps_server.spec import TableSpec
-from ps_server.store import SnapshotError, buckets_of_snapshot
+from ps_server.store import Rows, SnapshotError, buckets_of_snapshot
 
 __all__ = ["Client"]
 
@@ -391,6 +392,19 @@ class Client:
             ServerError: The server failed or did not answer.
         """
         return clock_ahead(self._connections[0].control)
+
+    def export_rows(self, table: str) -> Rows:
+        """Returns a copy of a table of this process, its rows in the order of their keys."""
+        return self._embedded().export_rows(self._route.fingerprint, table)
+
+    def import_rows(self, table: str, rows: Rows) -> None:
+        """Replaces the rows of a table of this process."""
+        self._embedded().import_rows(self._route.fingerprint, table, rows)
+
+    def _embedded(self) -> EmbeddedTransport:
+        control = self._connections[0].control
+        assert isinstance(control, EmbeddedTransport), "servers give their rows as snapshots"
+        return control
 
     def close(self) -> None:
         """Gives up the connections; calls under way in other threads fail."""

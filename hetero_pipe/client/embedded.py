@@ -20,7 +20,7 @@ from hetero_pipe.client.transport import (
 )
 from ps_server.route import Route
 from ps_server.spec import TableSpec
-from ps_server.store import SnapshotError, Store, StoreError, TableStats, WorkerLost
+from ps_server.store import Rows, SnapshotError, Store, StoreError, TableStats, WorkerLost
 
 Value = TypeVar("Value")
 
@@ -118,6 +118,14 @@ class EmbeddedTransport:
 
     def goodbye(self, rank: int) -> Reply[None]:
         return _Done(_call(lambda: self._store.workers.goodbye(rank)))
+
+    def export_rows(self, route: int, table: str) -> Rows:
+        """Returns a copy of a table's rows, in the order of their keys."""
+        return _call(lambda: self._store.export_rows(route, table))
+
+    def import_rows(self, route: int, table: str, rows: Rows) -> None:
+        """Replaces a table's rows."""
+        _call(lambda: self._store.import_rows(route, table, rows))
 
     def close(self) -> None:
         """Nothing to give up: the tables go with the process."""

@@ -128,15 +128,16 @@ def _is_of_another(error: BaseException | None) -> bool:
 
 
 def _say_goodbye(role: WorkerRole) -> None:
-    """Says it for a script that has trained nothing, as for --help: the servers wait for it.
+    """Says it for a script that has left them alone: the servers wait for it.
 
-    One that has trained has said it already: the servers have left or refuse.
+    That is one that printed its --help, or trained in a mode without servers. One that
+    trained on them has said it already: they have left or refuse.
     """
     from hetero_pipe.client import Client  # noqa: PLC0415  # takes long, and `begin` comes first
 
     if all(_listens(server) for server in role.servers):
         logging.disable()  # that a server is just leaving is no news
-        with suppress(HeteroPipeError), Client(role.servers, connect_timeout=1.0) as client:
+        with suppress(HeteroPipeError), Client(role.servers, connect_timeout=5.0) as client:
             client.join(rank=role.rank, num_workers=role.num_workers)
             client.goodbye()
 

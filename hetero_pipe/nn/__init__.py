@@ -9,7 +9,15 @@ from hetero_pipe.nn.bag import BagRows
 from hetero_pipe.nn.batch import PulledRows, TensorBatch
 from hetero_pipe.nn.cut import SparseForward, SparseStep
 from hetero_pipe.nn.dense import DenseStep, Loss, StepOutput, TableRows
-from hetero_pipe.nn.device import Device, current_device, say_settings
+from hetero_pipe.nn.device import (
+    Device,
+    Download,
+    Upload,
+    available_devices,
+    current_device,
+    say_settings,
+)
+from hetero_pipe.nn.device_table import DeviceTable
 from hetero_pipe.nn.embedding import Embedding, find_embeddings
 from hetero_pipe.nn.group import Group, Groups, join_groups
 from hetero_pipe.nn.random import load_random_state, random_state
@@ -20,6 +28,8 @@ __all__ = [
     "BagRows",
     "DenseStep",
     "Device",
+    "DeviceTable",
+    "Download",
     "Embedding",
     "Group",
     "Groups",
@@ -30,6 +40,8 @@ __all__ = [
     "StepOutput",
     "TableRows",
     "TensorBatch",
+    "Upload",
+    "available_devices",
     "average_statistics",
     "broadcast_model",
     "current_device",

@@ -106,7 +106,7 @@ class Averager:
         if self._group.size == 1:
             return
         self._num_steps += 1
-        with self._changed:
+        with self._changed, self._group.launching():
             self._raise_failure()
             self._apply()
             if self._snapshot is None and self._num_steps >= self._every:
@@ -126,13 +126,16 @@ class Averager:
         with self._changed:
             self._changed.wait_for(lambda: self._snapshot is None or self._has_answer())
             self._raise_failure()
-            self._apply()
+            with self._group.launching():
+                self._apply()
         while True:
-            values = _values(self._tensors)
+            with self._group.launching():
+                values = _values(self._tensors)
             average, have_all_ended = self._round(values, has_ended=True)
             # Nobody trains here now: what this worker has learned is in the average.
-            for tensor, value in zip(self._tensors, average, strict=True):
-                _set(tensor, value)
+            with self._group.launching():
+                for tensor, value in zip(self._tensors, average, strict=True):
+                    _set(tensor, value)
             if have_all_ended:
                 return
 

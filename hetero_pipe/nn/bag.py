@@ -7,7 +7,7 @@ import paddle
 import paddle.nn.functional as F  # noqa: N812  # as everybody writes it
 from numpy.typing import NDArray
 
-from hetero_pipe.nn.device import Device
+from hetero_pipe.nn.device import Device, Upload
 
 __all__ = ["BagRows"]
 
@@ -35,7 +35,7 @@ class BagRows:
     end: int
 
     @staticmethod
-    def of(rows: paddle.Tensor, offsets: NDArray[np.int64], device: Device) -> "BagRows":
+    def of(rows: paddle.Tensor, offsets: NDArray[np.int64], device: Device | Upload) -> "BagRows":
         """Returns rows `[n, dim]` in the bags of offsets `[batch + 1]`."""
         size = len(offsets) - 1
         samples = np.repeat(np.arange(size), np.diff(offsets))

@@ -9,7 +9,7 @@ import paddle
 from hetero_pipe.data import Batch, Lookup
 from hetero_pipe.errors import ConfigError
 from hetero_pipe.nn.bag import BagRows
-from hetero_pipe.nn.device import Device
+from hetero_pipe.nn.device import Device, Upload
 
 __all__ = ["PulledRows", "TensorBatch", "cut_name"]
 
@@ -19,8 +19,9 @@ class PulledRows:
     """The rows of one table for one batch.
 
     Attributes:
-        rows: float32 `[u, dim]`, each distinct row once. A leaf: its gradient
-            is what is pushed.
+        rows: float32 `[u, dim]`, each distinct row once; on a device, more rows
+            may follow, to which no index points. A leaf: its gradient is what
+            is pushed.
         lookup: Where each slot's rows lie among them.
     """
 
@@ -46,7 +47,7 @@ class TensorBatch(Mapping[str, paddle.Tensor]):
     Args:
         batch: The samples.
         pulled: The rows of each table.
-        device: Where the tensors go.
+        device: Where the tensors go, or what went there ahead.
         cuts: In a dense worker, what its sparse workers made of the rows, by
             `cut_name`; then nothing is pulled. None elsewhere.
     """
@@ -55,7 +56,7 @@ class TensorBatch(Mapping[str, paddle.Tensor]):
         self,
         batch: Batch,
         pulled: Mapping[str, PulledRows],
-        device: Device,
+        device: Device | Upload,
         *,
         cuts: Mapping[str, paddle.Tensor | BagRows] | None = None,
     ) -> None:

@@ -14,7 +14,13 @@ import struct
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout, suppress
+from contextlib import (
+    AbstractContextManager,
+    contextmanager,
+    nullcontext,
+    redirect_stdout,
+    suppress,
+)
 from typing import Any
 
 import numpy as np
@@ -42,14 +48,14 @@ class Group:
     Args:
         channel: Where they meet; None is a group of one.
         rank: Of this worker among them.
-        device: Of `sum`.
+        device: Of `sum`; None in a group of one.
 
     Attributes:
         rank: Of this worker, from 0.
         size: Workers.
     """
 
-    def __init__(self, channel: Channel | None, *, rank: int, device: Device) -> None:
+    def __init__(self, channel: Channel | None, *, rank: int, device: Device | None) -> None:
         self._channel = channel
         self._device = device
         self.rank = rank
@@ -58,7 +64,7 @@ class Group:
     @staticmethod
     def solo() -> "Group":
         """Returns the group of one worker, who waits for nobody."""
-        return Group(None, rank=0, device=Device("cpu"))
+        return Group(None, rank=0, device=None)
 
     def gather(self, value: Any) -> list[Any]:  # as a Channel's
         """Returns what each worker gives, by rank; waits for all, however long that takes.
@@ -90,13 +96,16 @@ class Group:
         """
         if self._channel is None or not arrays:
             return list(arrays)
-        # A copy: what the arrays share memory with stays as it is.
-        flat = self._device.to_tensor(np.concatenate([a.reshape(-1) for a in arrays]))
-        try:
-            paddle.distributed.all_reduce(flat)
-        except RuntimeError as error:
-            raise self._lost(error) from error
-        total = self._device.to_array(flat)
+        assert self._device is not None, "several workers have one each"
+        # Also in the thread of an Averager, beside the one that trains.
+        with self._device.launching():
+            # A copy: what the arrays share memory with stays as it is.
+            flat = self._device.to_tensor(np.concatenate([a.reshape(-1) for a in arrays]))
+            try:
+                paddle.distributed.all_reduce(flat)
+            except RuntimeError as error:
+                raise self._lost(error) from error
+            total = self._device.to_array(flat)
         ends = np.cumsum([array.size for array in arrays])[:-1]
         parts = np.split(total, ends)
         return [part.reshape(a.shape) for part, a in zip(parts, arrays, strict=True)]
@@ -105,6 +114,10 @@ class Group:
         """Returns the arrays of rank 0. Raises as `gather` does."""
         held = self.gather(dict(arrays) if self.rank == 0 else None)[0]
         return dict(held)
+
+    def launching(self) -> AbstractContextManager[None]:
+        """Returns the `launching` of its device, for what is done with what `sum` gave."""
+        return nullcontext() if self._device is None else self._device.launching()
 
     def branch(self, name: str) -> "Group":
         """Returns a group of the same workers that is closed by itself."""

@@ -9,6 +9,8 @@ import numpy as np
 import paddle
 from numpy.typing import NDArray
 
+from hetero_pipe.nn.device import current_device, generator_of
+
 __all__ = ["Generators", "load_random_state", "random_state"]
 
 logger = logging.getLogger(__name__)
@@ -70,9 +72,5 @@ def load_random_state(state: Mapping[str, NDArray[Any]]) -> None:
 
 
 def _generators() -> dict[str, Any]:  # Paddle has no types
-    core = paddle.framework.core
-    generators = {"cpu": core.default_cpu_generator()}
-    device = paddle.get_device()
-    if device.startswith("gpu:"):
-        generators[device] = core.default_cuda_generator(int(device.removeprefix("gpu:")))
-    return generators
+    # What a device has no kernel for is drawn on the CPU.
+    return {name: generator_of(name) for name in dict.fromkeys(("cpu", current_device()))}

@@ -1,9 +1,10 @@
 """From a Plan to an Executor, and the plan that is taken when none is given."""
 
+import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from hetero_pipe.client import Client
 from hetero_pipe.data import Batch
@@ -11,13 +12,16 @@ from hetero_pipe.errors import ConfigError, PlanError
 from hetero_pipe.nn import (
     Averager,
     DenseStep,
+    Device,
     Embedding,
     Group,
+    available_devices,
     current_device,
     find_embeddings,
 )
 from hetero_pipe.pipeline import Executor, Stage, StalenessGate
 from hetero_pipe.plan import Plan, StagePlan, TablePlan, WorkersPlan
+from hetero_pipe.trainer.device_tables import DeviceTables
 from hetero_pipe.trainer.sparse import SparseWorker
 from hetero_pipe.trainer.stages import (
     PredictStage,
@@ -26,10 +30,20 @@ from hetero_pipe.trainer.stages import (
     RouteStage,
     Trained,
     TrainStage,
+    UploadBatch,
 )
 from ps_server.spans import SpanRing
 
-__all__ = ["Teamwork", "build_prediction", "build_training", "check_plan", "default_plan"]
+__all__ = [
+    "Teamwork",
+    "build_client",
+    "build_prediction",
+    "build_training",
+    "check_plan",
+    "default_plan",
+]
+
+logger = logging.getLogger(__name__)
 
 
 def default_plan(
@@ -44,7 +58,7 @@ def default_plan(
     Args:
         model: Its Embeddings are the tables.
         servers: HOST:PORT of the parameter servers; None keeps the tables in
-            this process.
+            this process. Left alone in `cpu_only` and `gpu_only`.
         staleness: How many of the latest pushes a pull may miss.
         workers: The training processes; by default, this one.
 
@@ -56,6 +70,14 @@ def default_plan(
         raise ConfigError(f"servers is a list of HOST:PORT, got {servers!r}; write [{servers!r}]")
     if servers is not None and not servers:
         raise ConfigError("servers names at least one HOST:PORT, got none; None is embedded")
+    workers = workers or WorkersPlan()
+    if servers and workers.has_own_tables:  # a launcher starts some for any mode
+        logger.info(
+            "mode %s keeps the tables on the worker's device; servers %s are left alone",
+            workers.mode,
+            ", ".join(servers),
+        )
+        servers = None
     # Reading is the stage whose time varies most, so it may run furthest ahead. Pulled rows are
     # what grows large; the gate, not the hand-off, is what holds pulls back.
     capacities = {"read": 4, "route": 2, "pull": 1 + max(staleness, 0), "dense": 1, "push": 16}
@@ -70,7 +92,7 @@ def default_plan(
             for name, layer in find_embeddings(model).items()
         ),
         staleness=staleness,
-        workers=workers or WorkersPlan(),
+        workers=workers,
     )
 
 
@@ -79,7 +101,7 @@ class Teamwork:
     """What ties the steps of one worker to those of the others.
 
     Attributes:
-        group: Of the replicas that take each step together, in `sync`.
+        group: Of the replicas that take each step together, if they do.
         averager: Of replicas that step by themselves, in other modes.
         is_stopping: Whether this worker takes no step more.
     """
@@ -87,6 +109,36 @@ class Teamwork:
     group: Group | None
     averager: Averager | None
     is_stopping: Callable[[], bool]
+
+
+def build_client(plan: Plan, *, device: Device, connect_timeout: float) -> Client:
+    """Returns what holds the tables: a client, or in `cpu_only` and `gpu_only` the device.
+
+    Args:
+        plan: Its mode and its servers.
+        device: Of the dense stage.
+        connect_timeout: Seconds to wait for servers that are not there yet.
+
+    Raises:
+        ConfigError: The mode is another device's, or needs no servers and got some.
+        ServerUnavailable: A server did not answer in time.
+    """
+    mode = plan.workers.mode
+    if not plan.workers.has_own_tables:
+        return Client(plan.servers, connect_timeout=connect_timeout)
+    if plan.servers is not None:
+        raise ConfigError(
+            f"mode {mode} keeps the tables on the worker's device, got servers "
+            f"{', '.join(plan.servers)}; name none, or take another mode"
+        )
+    if (device.name == "cpu") != (mode == "cpu_only"):
+        raise ConfigError(
+            f"mode {mode} trains on {'the CPU' if mode == 'cpu_only' else 'a GPU'}, got device "
+            f"{device.name}; this machine has {', '.join(available_devices())}: name one by "
+            "paddle.set_device before the model is made, or take another mode"
+        )
+    # It has all the methods that a trainer calls.
+    return cast(Client, DeviceTables(device))
 
 
 def build_training(
@@ -112,9 +164,15 @@ def build_training(
     waits = team is not None and mode == "bounded"
     stages: list[Stage] = [
         RouteStage(client, _slots(plan)),
-        PullStage(client, insert=True, gate=gate, staleness=plan.staleness if waits else None),
+        PullStage(
+            client,
+            insert=True,
+            gate=gate,
+            staleness=plan.staleness if waits else None,
+            upload=_upload_of(dense),
+        ),
         *_training_stages(dense, team, ring),
-        PushStage(client, gate, count, is_part=team is not None and mode == "sync"),
+        PushStage(client, gate, count, is_part=team is not None and plan.workers.is_sync),
     ]
     capacities = _capacities(plan, stages)
     executor = Executor(batches, stages, capacities=capacities, first_step=first_step, ring=ring)
@@ -127,7 +185,7 @@ def build_prediction(
     """Returns the executor of steps that predict: no row is created, nothing is pushed."""
     stages: list[Stage] = [
         RouteStage(client, _slots(plan)),
-        PullStage(client, insert=False, gate=None),
+        PullStage(client, insert=False, gate=None, upload=_upload_of(dense)),
         *([PredictStage(dense)] if isinstance(dense, DenseStep) else dense.predicting_stages()),
     ]
     return Executor(batches, stages, capacities=_capacities(plan, stages))
@@ -142,6 +200,11 @@ def _training_stages(
     if team is None:
         return [TrainStage(dense)]
     return [TrainStage(dense, group=team.group, averager=team.averager, is_stopping=is_stopping)]
+
+
+def _upload_of(dense: DenseStep | SparseWorker) -> UploadBatch | None:
+    """Returns what copies a batch to the device ahead; a sparse worker has none."""
+    return dense.upload if isinstance(dense, DenseStep) else None
 
 
 def _never() -> bool:

@@ -128,6 +128,7 @@ class Keeper:
         team: This worker and the others that read.
         dense: The dense part; None on a sparse worker.
         feeder: The way to the dense workers, of a sparse one.
+        has_own_tables: Whether each worker has a replica of the tables.
     """
 
     def __init__(
@@ -139,6 +140,7 @@ class Keeper:
         team: Team,
         dense: DensePart | None,
         feeder: SparseWorker | None,
+        has_own_tables: bool,
     ) -> None:
         self._client = client
         self._embeddings = embeddings
@@ -146,6 +148,8 @@ class Keeper:
         self._team = team
         self._dense = dense
         self._feeder = feeder
+        # Servers are given their rows once; tables of its own, by each worker.
+        self._loading_ranks = None if has_own_tables else [0]
 
     def check_save(self, path: Path) -> None:
         """Refuses a path that `save` would refuse. Raises as `Trainer.check_save` does."""
@@ -206,7 +210,9 @@ class Keeper:
             self._call("load")
             checkpoint = self._read(path)
             self._loop.is_torn = True  # until every table is there: a server may fail between two
-            self._team.together(lambda: self._load_tables(checkpoint), ranks=[0], with_dense=True)
+            self._team.together(
+                lambda: self._load_tables(checkpoint), ranks=self._loading_ranks, with_dense=True
+            )
         self._loop.step = checkpoint.step
         self._loop.position = checkpoint.position if resume else Position()
         self._loop.metrics = EpochMetrics()

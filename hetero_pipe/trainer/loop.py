@@ -65,7 +65,7 @@ class TrainLoop:
         self._model = model  # a paddle.nn.Layer
         self._team = team
         self._is_alone = team.size == 1
-        self._is_sync = plan.workers.mode == "sync" and not self._is_alone
+        self._is_sync = plan.workers.is_sync and not self._is_alone
         self.step = step
         self.position = Position()
         self.metrics = EpochMetrics()

@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hetero_pipe.client import Client, RoutedKeys
 from hetero_pipe.data import Batch, Lookup, occurrences
-from hetero_pipe.nn import Averager, DenseStep, Group, StepOutput, TableRows
+from hetero_pipe.nn import Averager, DenseStep, Group, StepOutput, TableRows, Upload
 from hetero_pipe.pipeline import Finished, StalenessGate
 
 __all__ = [
@@ -20,9 +20,13 @@ __all__ = [
     "RouteStage",
     "TrainStage",
     "Trained",
+    "UploadBatch",
 ]
 
 Result = TypeVar("Result")
+
+UploadBatch = Callable[[Batch, Mapping[str, TableRows]], Upload]
+"""`DenseStep.upload`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,11 +40,12 @@ class Routed:
 
 @dataclass(frozen=True, eq=False)
 class Pulled:
-    """A batch with the rows of each table."""
+    """A batch with the rows of each table, on its way to the device."""
 
     batch: Batch | None
     keys: Mapping[str, RoutedKeys]
     tables: Mapping[str, TableRows]
+    uploaded: Upload | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,14 +54,14 @@ class Trained:
 
     Attributes:
         keys: Of each table.
-        gradients: By table: float32 `[u, dim]`.
+        gradients: By table: float32 `[u, dim]`, arrays or tensors as `StepOutput`'s.
         loss: Of the batch.
         probabilities: float32 `[batch]`.
         labels: float32 `[batch]`.
     """
 
     keys: Mapping[str, RoutedKeys]
-    gradients: Mapping[str, NDArray[np.float32]]
+    gradients: Mapping[str, Any]
     loss: float
     probabilities: NDArray[np.float32]
     labels: NDArray[np.float32]
@@ -104,7 +109,7 @@ class RouteStage:
 
 
 class PullStage:
-    """Pulls the rows of each table.
+    """Pulls the rows of each table and sends them on to the device, where others are in work.
 
     Args:
         client: Pulls.
@@ -112,6 +117,8 @@ class PullStage:
         gate: Holds a pull that would miss too many pushes; None never does.
         staleness: Pushes of each other worker that a pull may miss; None is any
             number.
+        upload: Starts to copy the batch and its rows to the device; None leaves
+            that to the dense stage.
     """
 
     name = "pull"
@@ -123,8 +130,10 @@ class PullStage:
         insert: bool,
         gate: StalenessGate | None,
         staleness: int | None = None,
+        upload: UploadBatch | None = None,
     ) -> None:
         self._client = client
+        self._upload = upload
         self._insert = insert
         self._gate = gate
         self._staleness = staleness
@@ -141,7 +150,8 @@ class PullStage:
             routed.keys, insert=self._insert, after_step=after_step, step=number
         )
         tables = {name: TableRows(rows[name], routed.lookups[name]) for name in rows}
-        return Pulled(routed.batch, routed.keys, tables)
+        uploaded = None if self._upload is None else self._upload(routed.batch, tables)
+        return Pulled(routed.batch, routed.keys, tables, uploaded)
 
     def close(self) -> None:
         """Wakes a pull that waits at the gate."""
@@ -190,10 +200,14 @@ class TrainStage:
         """Returns the output of the batch, None without a batch."""
         if self._group is None:
             assert pulled.batch is not None, "a worker that steps by itself has a batch"
-            return self._dense.train(step, pulled.batch, pulled.tables)
+            return self._dense.train(step, pulled.batch, pulled.tables, uploaded=pulled.uploaded)
         parts = [] if pulled.batch is None else [(pulled.batch, pulled.tables)]
         outputs = self._dense.train_parts(
-            step, parts, group=self._group, is_stopping=self._is_stopping()
+            step,
+            parts,
+            uploaded=None if pulled.uploaded is None else [pulled.uploaded],
+            group=self._group,
+            is_stopping=self._is_stopping(),
         )
         if outputs is None:  # nobody has a sample, or one of them stops
             raise Finished
@@ -215,7 +229,7 @@ class PredictStage:
 
     def run(self, step: int, pulled: Pulled) -> Prediction:
         assert pulled.batch is not None, "a prediction is of a batch"
-        probabilities = self._dense.predict(pulled.batch, pulled.tables)
+        probabilities = self._dense.predict(pulled.batch, pulled.tables, uploaded=pulled.uploaded)
         return Prediction(probabilities, pulled.batch.label)
 
     def close(self) -> None:

@@ -6,12 +6,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hetero_pipe.client import Client
 from hetero_pipe.data import Reader
 from hetero_pipe.errors import CheckpointError, ConfigError, DataError, NonFiniteError
 from hetero_pipe.metrics import auc, log_loss
@@ -26,10 +25,11 @@ from hetero_pipe.nn import (
     say_settings,
 )
 from hetero_pipe.plan import Plan, Worker
-from hetero_pipe.trainer.build import build_prediction, check_plan, default_plan
+from hetero_pipe.trainer.build import build_client, build_prediction, check_plan, default_plan
 from hetero_pipe.trainer.callbacks import Callback, Progress
 from hetero_pipe.trainer.checkpoint import Position
 from hetero_pipe.trainer.dense_worker import DenseWorker
+from hetero_pipe.trainer.device_tables import DeviceTables
 from hetero_pipe.trainer.epoch import EpochMetrics
 from hetero_pipe.trainer.job import describe_job
 from hetero_pipe.trainer.keeper import DensePart, Keeper
@@ -124,13 +124,14 @@ class Trainer:
         self._server: DenseWorker | None = None
         self._feeder: SparseWorker | None = None
         with ExitStack() as undo:
-            self._client = undo.enter_context(
-                Client(self.plan.servers, connect_timeout=connect_timeout)
-            )
+            self._client = build_client(self.plan, device=device, connect_timeout=connect_timeout)
+            undo.callback(self._client.close)
             groups = join_groups(
                 self.plan.workers, self._worker, device=device, seconds=connect_timeout
             )
             undo.callback(groups.close)
+            if self.plan.workers.has_own_tables:
+                cast(DeviceTables, self._client).replicate(groups.readers.branch("rows"))
             # A dense worker serves the readers, whose team it is not in.
             self._team = (
                 Team(Groups.solo())
@@ -158,6 +159,7 @@ class Trainer:
             team=self._team,
             dense=None if self._feeder else self._part,
             feeder=self._feeder,
+            has_own_tables=self.plan.workers.has_own_tables,
         )
         self._is_resuming = False
         self._run: RunSettings | None = None  # of the last `fit`, or as loaded

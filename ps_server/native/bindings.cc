@@ -23,6 +23,7 @@
 #include "dedup.h"
 #include "hash.h"
 #include "initializer.h"
+#include "key_index.h"
 #include "optimizer.h"
 #include "row.h"
 #include "table.h"
@@ -243,6 +244,23 @@ py::array_t<uint16_t> BucketsOf(const py::array& keys) {
   return buckets;
 }
 
+py::array_t<int64_t> FindKeys(KeyIndex& index, const py::array& keys, bool insert) {
+  const uint64_t* const from = Input<uint64_t>("keys", keys, {kAnyLength});
+  py::array_t<int64_t> numbers = NewArray<int64_t>({Length(keys)});
+  int64_t* const to = numbers.mutable_data();
+  const size_t n = SizeOf(keys);
+  py::gil_scoped_release released;
+  index.Find(from, n, insert, to);
+  return numbers;
+}
+
+py::array_t<uint64_t> KeysOf(const KeyIndex& index) {
+  const std::vector<uint64_t> held = index.keys();
+  py::array_t<uint64_t> keys = NewArray<uint64_t>({static_cast<py::ssize_t>(held.size())});
+  std::copy(held.begin(), held.end(), keys.mutable_data());
+  return keys;
+}
+
 template <typename Offset>
 py::array_t<uint64_t> HashTextAs(const py::array& offsets, const py::array& data, uint64_t seed) {
   const Offset* const at = Input<Offset>("offsets", offsets, {kAnyLength});
@@ -316,6 +334,12 @@ PYBIND11_MODULE(_native, module) {
       .def("num_rows", &Table::num_rows, py::call_guard<py::gil_scoped_release>())
       .def("memory_bytes", &Table::memory_bytes, py::call_guard<py::gil_scoped_release>())
       .def("last_step", &Table::last_step);
+
+  py::class_<KeyIndex>(module, "KeyIndex", py::module_local())
+      .def(py::init<>())
+      .def("find", &FindKeys, arg("keys"), arg("insert"))
+      .def("keys", &KeysOf)
+      .def("__len__", &KeyIndex::size);
 
   module.def("dedup", &DedupKeys, arg("keys"), arg("owners"), arg("num_owners"));
   module.def("bucket_of", &BucketsOf, arg("keys"));

@@ -25,7 +25,8 @@ def start(daemon, tmp_path):
     """Returns a function that starts a job and gives its workers and its servers."""
     processes = []
 
-    def launch(size, *, num_servers=2, each=lambda rank: {}, **told):
+    def launch(size, *, each=lambda rank: {}, **told):
+        num_servers = 0 if told["mode"] == "cpu_only" else 2
         servers = [daemon("--num-workers", str(size)) for _ in range(num_servers)]
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
@@ -71,9 +72,9 @@ def distance(found, expected):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("size", [2, 3])
-def test_sync_is_one_process_with_the_batches_of_all_in_one(run, tmp_path, size):
-    job = {"mode": "sync", "steps": 20, "shuffle": 20_000}
+@pytest.mark.parametrize(("mode", "size"), [("sync", 2), ("sync", 3), ("cpu_only", 2)])
+def test_sync_is_one_process_with_the_batches_of_all_in_one(run, tmp_path, mode, size):
+    job = {"mode": mode, "steps": 20, "shuffle": 20_000}
     alone = run(1, batch=96 * size, save=str(tmp_path / "alone"), **job)[0]
     found = run(
         size,
@@ -83,6 +84,8 @@ def test_sync_is_one_process_with_the_batches_of_all_in_one(run, tmp_path, size)
         **job,
     )
     assert [each["digest"] for each in found] == [found[0]["digest"]] * size
+    # Each has the rows, bit for bit; on servers, none has.
+    assert [each.get("rows") for each in found] == [found[0].get("rows")] * size
     for each in found:
         assert (each["steps"], each["samples"]) == (20, 20 * 96 * size)
         assert each["loss"] == pytest.approx(alone["loss"], rel=1e-5)
@@ -103,7 +106,7 @@ def one_key_a_sample(path, num):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["sync", "bounded", "async"])
+@pytest.mark.parametrize("mode", ["sync", "bounded", "async", "cpu_only"])
 @pytest.mark.parametrize(("size", "num"), [(2, 6 * 8 + 3), (3, 4 * 8)])
 def test_workers_of_unequal_data_end_together_and_train_each_sample_once(
     run, tmp_path, mode, size, num
@@ -116,10 +119,12 @@ def test_workers_of_unequal_data_end_together_and_train_each_sample_once(
         assert (each["steps"], each["samples"]) == (num_steps, num)
     rows = state_in(saved)
     weights = np.sort(rows["rows/weights"].ravel())[::-1]
-    # Once each; in `sync`, by the share of its batch in the samples of its step.
+    # Once each; in a step of all, by the share of its batch in the samples of its step.
     sizes = [min(8, num - start) for start in range(0, num, 8)]
     steps = [sizes[i : i + size] for i in range(0, len(sizes), size)]
-    once = [-(n / sum(step) if mode == "sync" else 1.0) for step in steps for n in step]
+    once = [
+        -(n / sum(step) if mode in ("sync", "cpu_only") else 1.0) for step in steps for n in step
+    ]
     expected = np.repeat(once, sizes)
     np.testing.assert_allclose(weights, np.sort(np.append(expected, 0.0))[::-1], rtol=1e-6)
 
@@ -182,13 +187,15 @@ def test_replicas_are_equal_after_fit_and_scores_are_of_all_samples(run, mode):
 
 
 @pytest.mark.slow
-def test_a_resumed_job_is_the_undisturbed_one_bit_for_bit(run, tmp_path):
-    job = {"mode": "sync", "shuffle": 20_000}
+@pytest.mark.parametrize("mode", ["sync", "cpu_only"])
+def test_a_resumed_job_is_the_undisturbed_one_bit_for_bit(run, tmp_path, mode):
+    job = {"mode": mode, "shuffle": 20_000}
     paths = [str(tmp_path / name) for name in ("whole", "half", "resumed")]
     whole = run(2, steps=12, save=paths[0], **job)
     run(2, steps=7, save=paths[1], **job)
     resumed = run(2, steps=5, load=paths[1], save=paths[2], **job)
     assert [each["digest"] for each in resumed] == [each["digest"] for each in whole]
+    assert [each.get("rows") for each in resumed] == [each.get("rows") for each in whole]
     assert resumed[0]["loss"] == pytest.approx(whole[0]["loss"], rel=1e-12)
     states = [state_in(path) for path in paths[::2]]
     for name, expected in states[0].items():
@@ -219,7 +226,7 @@ def test_a_nan_of_one_worker_stops_all_before_anything_is_applied(start, run, tm
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["sync", "bounded", "async"])
+@pytest.mark.parametrize("mode", ["sync", "bounded", "async", "cpu_only"])
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_worker_that_is_killed_is_named_by_the_other(start, mode, rank):
     workers, servers = start(2, mode=mode, epochs=1000, tell=True)

@@ -1,8 +1,10 @@
 """One worker of tests/integration/test_workers.py, as a script: told by JSON, tells by JSON."""
 
+import hashlib
 import json
 import sys
 import threading
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -88,7 +90,7 @@ def main():
         mode=told["mode"], num_readers=told["size"], average_every=told.get("every", 3)
     )
     plan = hp.default_plan(
-        model, servers=told["servers"], staleness=told.get("staleness", 0), workers=workers
+        model, servers=told["servers"] or None, staleness=told.get("staleness", 0), workers=workers
     )
     worker = hp.Worker("whole", told["rank"], told["coordinator"])
     with hp.Trainer(
@@ -111,6 +113,12 @@ def main():
             "digest": b"".join(state[name].tobytes() for name in sorted(state)).hex(),
             "seen": getattr(model, "seen", []),
         }
+        if workers.has_own_tables:
+            found["rows"] = {
+                name: hashlib.sha256(b"".join(map(bytes, chain(*pieces)))).hexdigest()
+                for name in trainer.num_rows()
+                for pieces in [[content for _, content in trainer._client.save(name)]]
+            }
         if told.get("save"):
             trainer.save(told["save"])
         if told.get("evaluate"):

@@ -6,7 +6,9 @@ import pytest
 from hetero_pipe.data import Bags, Batch, Lookup, occurrences
 from hetero_pipe.nn import Device, PulledRows, TableRows, TensorBatch, find_embeddings
 
-collect_ignore = ["conftest.py"]  # not for doctests: pytest wants names of modules unique
+# The first is not for doctests: pytest wants names of modules unique. The second is for another
+# process, which names it.
+collect_ignore = ["conftest.py", "on_emulated_device.py"]
 
 
 def bags_of(lists):

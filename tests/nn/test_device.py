@@ -96,21 +96,6 @@ def test_a_gradient_outlives_the_leaf_and_its_array():
     assert (gradient == 5).all()
 
 
-def test_what_is_not_on_the_cpu_is_copied():
-    """The copying way, on a device that there is: what a GPU's arrays go through."""
-
-    class Copying(Device):
-        def __init__(self):
-            super().__init__("cpu")
-            self._is_cpu = False
-
-    array = np.arange(6, dtype=np.float32).reshape(2, 3)
-    tensor = Copying().to_tensor(array)
-    found = Copying().to_array(tensor)
-    array[...] = 0
-    assert found.tolist() == tensor.tolist() == [[0, 1, 2], [3, 4, 5]]
-
-
 def test_an_aligned_array_gives_the_bits_of_paddles_own():
     """The reason for 64 bytes: a matmul of an array elsewhere may differ in the last bit."""
     rng = np.random.default_rng(0)

@@ -2,6 +2,7 @@
 
 import threading
 from collections import defaultdict
+from contextlib import nullcontext
 
 import numpy as np
 
@@ -43,6 +44,9 @@ class ThreadGroup:
     def sum(self, arrays):
         parts = self.gather([array.copy() for array in arrays])
         return [np.sum(each, axis=0, dtype=np.float32) for each in zip(*parts, strict=True)]
+
+    def launching(self):
+        return nullcontext()
 
     def close(self):
         with self._changed:

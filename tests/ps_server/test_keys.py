@@ -6,7 +6,7 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ps_server.keys import KEY_HASH, bucket_of, dedup, hash_integers, hash_text, slot_seed
+from ps_server.keys import KEY_HASH, KeyIndex, bucket_of, dedup, hash_integers, hash_text, slot_seed
 from ps_server.spec import NUM_BUCKETS
 from tests.oracles import dict_table
 
@@ -188,3 +188,33 @@ def test_returned_arrays_start_at_a_multiple_of_64_bytes():
     text = hash_text(np.zeros(4, np.int32), np.zeros(0, np.uint8), 0)
     for array in [found.unique, found.inverse, found.counts, hashes, text, bucket_of(keys)]:
         assert array.ctypes.data % 64 == 0
+
+
+# Numbers of keys
+
+
+@given(st.lists(st.tuples(st.booleans(), st.lists(st.integers(0, 40), max_size=30)), max_size=20))
+def test_keys_are_numbered_as_a_dict_would(batches):
+    index, numbers = KeyIndex(), {}
+    for insert, batch in batches:
+        found = index.find(np.array(batch, np.uint64), insert=insert)
+        if insert:
+            for key in batch:
+                numbers.setdefault(key, len(numbers))
+        assert found.tolist() == [numbers.get(key, -1) for key in batch]
+        assert found.dtype == np.int64
+        assert index.keys().tolist() == list(numbers)
+        assert len(index) == len(numbers)
+
+
+def test_a_hundred_thousand_keys_have_their_numbers():
+    keys = np.random.default_rng(0).permutation(np.arange(100_000, dtype=np.uint64) << 40)
+    index = KeyIndex()
+    assert index.find(keys, insert=True).tolist() == list(range(100_000))
+    assert index.find(keys[::-1].copy(), insert=False).tolist() == list(range(100_000))[::-1]
+    np.testing.assert_array_equal(index.keys(), keys)
+
+
+def test_keys_of_another_dtype_are_refused():
+    with pytest.raises(ValueError, match="keys is a C-contiguous, aligned array of uint64"):
+        KeyIndex().find(np.array([1]), insert=True)

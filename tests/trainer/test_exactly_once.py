@@ -115,7 +115,10 @@ class Script:
             )
 
     # As a DenseStep.
-    def train(self, step, batch, tables):
+    def upload(self, batch, tables):
+        return None
+
+    def train(self, step, batch, tables, *, uploaded=None):
         rows = tables[TABLE].rows
         self.seen.append(digits_of(rows[:, 0]))
         self.at(Fault.DENSE, step)
@@ -292,7 +295,7 @@ def test_the_bound_is_tight(staleness):
     """While step 0 is trained, pull k is let through, and has no push at all."""
 
     class Holding(Script):
-        def train(self, step, batch, tables):
+        def train(self, step, batch, tables, *, uploaded=None):
             if step == 0:
                 assert client.has_pulled_all.wait(LATER)
             return super().train(step, batch, tables)

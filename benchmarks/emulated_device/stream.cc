@@ -1,0 +1,77 @@
+#include "stream.h"
+
+#include <utility>
+
+namespace emulated {
+
+void Progress::Reach(uint64_t mark) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  reached_ = mark;
+  changed_.notify_all();
+}
+
+void Progress::WaitFor(uint64_t mark) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  changed_.wait(lock, [&] { return reached_ >= mark; });
+}
+
+bool Progress::HasReached(uint64_t mark) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return reached_ >= mark;
+}
+
+void Mark::Wait() const {
+  if (progress != nullptr) progress->WaitFor(number);
+}
+
+bool Mark::IsReached() const { return progress == nullptr || progress->HasReached(number); }
+
+Stream::Stream() : thread_([this] { Run(); }) {}
+
+Stream::~Stream() {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    is_ending_ = true;
+    changed_.notify_all();
+  }
+  thread_.join();
+}
+
+void Stream::Add(Work work) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  waiting_.push_back(std::move(work));
+  ++num_added_;
+  changed_.notify_all();
+}
+
+Mark Stream::Record() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return {progress_, num_added_};
+}
+
+void Stream::Run() {
+  for (uint64_t num_done = 0;;) {
+    Work work;
+    {
+      std::unique_lock<std::mutex> lock(mutex_);
+      changed_.wait(lock, [&] { return is_ending_ || !waiting_.empty(); });
+      if (waiting_.empty()) return;
+      work = std::move(waiting_.front());
+      waiting_.pop_front();
+    }
+    work();
+    progress_->Reach(++num_done);
+  }
+}
+
+void Event::Set(Mark mark) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  mark_ = std::move(mark);
+}
+
+Mark Event::mark() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return mark_;
+}
+
+}  // namespace emulated

@@ -306,7 +306,7 @@ def test_worker_that_ends_without_goodbye_is_named_to_who_waits_for_it(
         assert client.num_rows() == {"user": 0}
 
 
-@pytest.mark.slow  # nothing tells of it but pings without an answer: 20 s, and 20 s for the answer
+@pytest.mark.long  # nothing tells of it but pings without an answer: 20 s, and 20 s for the answer
 @pytest.mark.parametrize("frozen", ["worker", "server"])
 def test_process_that_falls_silent_is_named_within_a_minute(daemon, worker, threads, frozen):
     server = daemon()

@@ -110,10 +110,10 @@ def one_key_a_sample(path, num):
     ("mode", "size", "num"),
     [
         ("sync", 2, 6 * 8 + 3),
-        ("sync", 3, 4 * 8),
+        pytest.param("sync", 3, 4 * 8, marks=pytest.mark.long),
         ("bounded", 3, 4 * 8),
         ("async", 2, 6 * 8 + 3),
-        ("cpu_only", 2, 6 * 8 + 3),
+        pytest.param("cpu_only", 2, 6 * 8 + 3, marks=pytest.mark.long),
     ],
 )
 def test_workers_of_unequal_data_end_together_and_train_each_sample_once(
@@ -160,7 +160,7 @@ def lag(found, num_steps):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("staleness", [0, 2])
+@pytest.mark.parametrize("staleness", [2, pytest.param(0, marks=pytest.mark.long)])
 def test_bounded_keeps_the_bound_whatever_is_slow(run, tmp_path, staleness):
     data = see_one_another(tmp_path / "data.parquet", 80)
     job = {"batch": 1, "model": "witness", "data": data, "staleness": staleness}
@@ -178,7 +178,7 @@ def test_async_waits_for_nobody(run, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["sync", "bounded", "async"])
+@pytest.mark.parametrize("mode", ["sync", "bounded", pytest.param("async", marks=pytest.mark.long)])
 def test_replicas_are_equal_after_fit_and_scores_are_of_all_samples(run, mode):
     found = run(
         2, mode=mode, steps=25, evaluate=True, each=lambda rank: {"seed": rank}, staleness=0
@@ -195,7 +195,7 @@ def test_replicas_are_equal_after_fit_and_scores_are_of_all_samples(run, mode):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["sync", "cpu_only"])
+@pytest.mark.parametrize("mode", ["sync", pytest.param("cpu_only", marks=pytest.mark.long)])
 def test_a_resumed_job_is_the_undisturbed_one_bit_for_bit(run, tmp_path, mode):
     job = {"mode": mode, "shuffle": 20_000}
     paths = [str(tmp_path / name) for name in ("whole", "half", "resumed")]
@@ -236,7 +236,13 @@ def test_a_nan_of_one_worker_stops_all_before_anything_is_applied(start, run, tm
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("mode", "rank"),
-    [("sync", 0), ("sync", 1), ("bounded", 0), ("async", 1), ("cpu_only", 0)],
+    [
+        ("sync", 0),
+        ("bounded", 1),
+        pytest.param("sync", 1, marks=pytest.mark.long),
+        pytest.param("async", 1, marks=pytest.mark.long),
+        pytest.param("cpu_only", 0, marks=pytest.mark.long),
+    ],
 )
 def test_a_worker_that_is_killed_is_named_by_the_other(start, mode, rank):
     workers, servers = start(2, mode=mode, epochs=1000, tell=True)
@@ -254,7 +260,7 @@ def test_a_worker_that_is_killed_is_named_by_the_other(start, mode, rank):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["sync", "bounded"])
+@pytest.mark.parametrize("mode", ["sync", pytest.param("bounded", marks=pytest.mark.long)])
 def test_ctrl_c_ends_all_between_two_steps(start, run, tmp_path, mode):
     saved = str(tmp_path / "saved")
     workers, servers = start(2, mode=mode, epochs=1000, tell=True, save_to=saved)

@@ -222,7 +222,7 @@ TRAIN = str(ROOT / "examples" / "ctr" / "train.py")
 RESULT = re.compile(r"\[worker 0\] (\{.*\})\n")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_two_workers_in_step_train_as_one_of_twice_the_batch(launch):
     job = launch(TRAIN, "--epochs", "1", "--json", "--mode", "sync", "--batch-size", "256")
     code, out, err = job.end()

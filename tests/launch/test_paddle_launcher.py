@@ -116,7 +116,9 @@ def test_ctrl_c_ends_it_all(launch, wait_until):
 TRAIN = ROOT / "examples" / "ctr" / "train.py"
 
 
-@pytest.mark.parametrize("mode", ["sync", "bounded", "async", "cpu_only"])
+@pytest.mark.parametrize(
+    "mode", ["sync", pytest.param("bounded", marks=pytest.mark.long), "async", "cpu_only"]
+)
 def test_the_example_trains_in_each_mode(mode, launch):
     launcher = launch(TRAIN, "--epochs", "1", "--json", "--mode", mode)
     assert launcher.code() == 0

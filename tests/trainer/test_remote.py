@@ -132,7 +132,12 @@ def train_apart(job, daemon, start):
 
 @pytest.mark.parametrize(
     ("model", "num_servers", "mode"),
-    [("deepfm", 1, "bounded"), ("deepfm", 3, "sync"), ("din", 1, "sync"), ("din", 3, "bounded")],
+    [
+        ("deepfm", 1, "bounded"),
+        ("din", 3, "bounded"),
+        pytest.param("deepfm", 3, "sync", marks=pytest.mark.long),
+        pytest.param("din", 1, "sync", marks=pytest.mark.long),
+    ],
 )
 def test_a_sparse_and_a_dense_process_are_one_process_bit_for_bit(
     model, num_servers, mode, train_alone, train_apart
@@ -156,7 +161,10 @@ def test_a_sparse_and_a_dense_process_are_one_process_bit_for_bit(
     np.testing.assert_array_equal(sparse["probabilities"], alone["probabilities"])
 
 
-@pytest.mark.parametrize(("wire", "tolerance"), [("float16", 2e-3), ("bfloat16", 2e-2)])
+@pytest.mark.parametrize(
+    ("wire", "tolerance"),
+    [("bfloat16", 2e-2), pytest.param("float16", 2e-3, marks=pytest.mark.long)],
+)
 def test_fewer_bits_on_the_wire_train_alike(wire, tolerance, train_alone, train_apart):
     alone, _ = train_alone()
     sparse, dense, _ = train_apart(wire=wire)
@@ -199,7 +207,7 @@ def apart(found, expected):
 # rounding leaves of them.
 @pytest.mark.parametrize(
     ("num_dense", "model", "tolerance"),
-    [(1, "din", 2e-4), (2, "deepfm", 1e-5)],
+    [(2, "deepfm", 1e-5), pytest.param(1, "din", 2e-4, marks=pytest.mark.long)],
 )
 def test_in_sync_two_sparse_workers_are_one_process_with_their_batches(
     num_dense, model, tolerance, train_alone, train_many
@@ -231,7 +239,9 @@ def test_in_sync_workers_of_unequal_data_end_together(job, train_many):
     assert len(dense[0]["losses"]) == len(sizes)
 
 
-@pytest.mark.parametrize(("num_dense", "mode"), [(1, "async"), (2, "bounded")])
+@pytest.mark.parametrize(
+    ("num_dense", "mode"), [(2, "bounded"), pytest.param(1, "async", marks=pytest.mark.long)]
+)
 def test_without_sync_sparse_workers_feed_dense_ones_as_they_come(num_dense, mode, job, train_many):
     sparse, dense, _ = train_many(num_dense=num_dense, mode=mode, staleness=1, steps=30)
     assert sum(len(worker["losses"]) for worker in dense) == 60
@@ -286,6 +296,7 @@ def test_a_worker_that_is_killed_is_named_by_the_other(victim, start_both):
     assert f"hetero_pipe.errors.WorkerLost: {name_of(killed, victim)} is gone" in log
 
 
+@pytest.mark.long  # 20 s of silence each
 @pytest.mark.parametrize("victim", ["sparse", "dense"])
 def test_a_worker_that_answers_no_more_is_named_within_twenty_seconds_or_so(victim, start_both):
     dense, sparse = start_both()
@@ -296,7 +307,7 @@ def test_a_worker_that_answers_no_more_is_named_within_twenty_seconds_or_so(vict
     assert f"WorkerLost: {name_of(stopped, victim)} is gone" in log
 
 
-@pytest.mark.parametrize("who", ["sparse", "dense"])
+@pytest.mark.parametrize("who", ["sparse", pytest.param("dense", marks=pytest.mark.long)])
 def test_a_worker_that_is_interrupted_is_named_by_the_other(who, start_both):
     dense, sparse = start_both()
     interrupted, other = (sparse, dense) if who == "sparse" else (dense, sparse)
@@ -327,7 +338,7 @@ def start_three(job, daemon, start):
     return tuple(worker.wait_until_ready() for worker in workers)
 
 
-@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.parametrize("victim", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_a_sparse_worker_that_is_killed_is_named_by_all_others(victim, start_three):
     killed = start_three[victim]
     os.kill(killed.process.pid, signal.SIGKILL)

@@ -105,7 +105,7 @@ def check_equal(found, expected):
             assert_equal(dict(there), dict(here))
 
 
-@pytest.mark.parametrize("steps", [20, 27])
+@pytest.mark.parametrize("steps", [27, pytest.param(20, marks=pytest.mark.long)])
 def test_a_checkpoint_is_that_of_one_process_and_either_goes_on_with_it(steps, train, tmp_path):
     """At the end of an epoch, and within one."""
     alone, apart, end = tmp_path / "alone", tmp_path / "apart", tmp_path / "end"
@@ -121,6 +121,7 @@ def test_a_checkpoint_is_that_of_one_process_and_either_goes_on_with_it(steps, t
         assert all(line.startswith(f"{40 - steps} ") for line in said)
 
 
+@pytest.mark.long
 def test_many_workers_go_on_within_an_epoch(train, tmp_path):
     """`fit` saves after its steps, too, and what the second dense worker draws is its own."""
     many = {"num_readers": 2, "num_dense": 2, "epochs": 2}

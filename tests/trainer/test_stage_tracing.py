@@ -149,6 +149,7 @@ def test_who_waits_for_credit_is_told_that_dense_workers_are_too_few(daemon, tra
         assert "for a dense worker to have room, so the dense workers bound" in said["sparse", rank]
 
 
+@pytest.mark.long
 def test_all_batches_of_two_sparse_and_two_dense_workers_cross(daemon, train):
     trace, _ = train([daemon().address], num_readers=2, num_dense=2)
     assert len(trace.processes()) == 5

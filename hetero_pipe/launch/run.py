@@ -6,6 +6,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,6 +20,10 @@ __all__ = ["begin", "run"]
 
 # Paddle's launcher looks at its processes once a second, and takes up to 0.6 s to end each.
 STOPPED_SECONDS = 10.0
+
+# Servers start beside their workers, and a machine may be busy.
+START_SECONDS = 20.0
+WATCH_SECONDS = 0.2
 
 INTERRUPTED = 128 + signal.SIGINT
 
@@ -51,8 +56,10 @@ def run(main: Callable[[list[str]], int | None]) -> NoReturn:
     signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
     _start(role)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    starting = _watch_start(role) if isinstance(role, WorkerRole) else None
     code = _call(main, role)
-    if isinstance(role, WorkerRole) and not code:
+    if isinstance(role, WorkerRole) and starting is not None and not code:
+        starting.join(START_SECONDS)
         _say_goodbye(role)
     _exit(code, role)
 
@@ -125,6 +132,23 @@ def _is_of_another(error: BaseException | None) -> bool:
             return True
         error = error.__cause__
     return False
+
+
+def _watch_start(role: WorkerRole) -> threading.Thread:
+    """Returns a thread that ends once every server has listened.
+
+    A script may end before they do. One that does not listen then is still to come, and
+    will wait for a goodbye; one that did and no longer does has left.
+    """
+
+    def watch() -> None:
+        for server in role.servers:
+            while not _listens(server):
+                time.sleep(WATCH_SECONDS)
+
+    thread = threading.Thread(target=watch, name="watch-start", daemon=True)
+    thread.start()
+    return thread
 
 
 def _say_goodbye(role: WorkerRole) -> None:

@@ -97,9 +97,8 @@ def test_arguments_are_those_of_the_command_line(start):
 
 
 def test_a_trainer_of_paddles_launcher_gets_its_place_as_arguments(start):
-    code, out, _ = end(start("print(json.dumps(arguments))", "--epochs", "3", **TRAINER))
-    assert code == 0
-    assert json.loads(out) == [
+    process = start("print(json.dumps(arguments), flush=True)", "--epochs", "3", **TRAINER)
+    assert json.loads(process.stdout.readline()) == [
         *("--epochs", "3"),
         *("--servers", "10.0.0.1:40001,10.0.0.1:40002"),
         *("--worker", "1", "--num-workers", "2", "--coordinator", "10.0.0.1:40003"),
@@ -113,6 +112,20 @@ def test_a_trainer_started_alone_says_which_role_is_missing(start):
         "error: a process with TRAINING_ROLE=TRAINER needs one with TRAINING_ROLE=PSERVER"
     )
     assert "Traceback" not in err
+
+
+def test_a_script_that_ends_before_its_server_listens_says_goodbye(start, spawn, free_address):
+    place = {
+        "PADDLE_PSERVERS_IP_PORT_LIST": free_address,
+        "PADDLE_TRAINER_ENDPOINTS": "127.0.0.1:1",
+        "PADDLE_TRAINERS_NUM": "1",
+        "PADDLE_TRAINER_ID": "0",
+    }
+    process = start("print('ended', flush=True)", **{**TRAINER, **place})
+    assert process.stdout.readline() == "ended\n"
+    server = spawn("--listen", free_address, "--num-workers", "1")
+    assert end(process)[0] == 0
+    assert server.process.wait(SECONDS) == 0
 
 
 # ------------------------------------------------------------------ signals

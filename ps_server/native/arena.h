@@ -10,7 +10,7 @@
 //      multiple of kPage. It is zero, and never moves.
 //   2. A chunk is as large as all before it while they are below kManyBytes, then an
 //      eighth of them, from kManyBytes to kMaxChunk. From the first of kHugePage on,
-//      the next one is mapped ahead: a table of 1 GB has 64 to 256 MB it does not use.
+//      the next one is mapped ahead: a table of 1 GB has 128 to 256 MB it does not use.
 //   3. A chunk of kHugePage or more starts on a huge page and asks for them.
 
 #ifndef PS_SERVER_NATIVE_ARENA_H_

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetero_pipe.data import Reader
-from hetero_pipe.errors import CheckpointError, ConfigError, DataError, NonFiniteError
+from hetero_pipe.errors import ConfigError, DataError, NonFiniteError
 from hetero_pipe.metrics import auc, log_loss
 from hetero_pipe.nn import (
     DenseStep,
@@ -27,16 +27,13 @@ from hetero_pipe.nn import (
 from hetero_pipe.plan import Plan, Worker
 from hetero_pipe.trainer.build import build_client, build_prediction, check_plan, default_plan
 from hetero_pipe.trainer.callbacks import Callback, Progress
-from hetero_pipe.trainer.checkpoint import Position
 from hetero_pipe.trainer.dense_worker import DenseWorker
 from hetero_pipe.trainer.device_tables import DeviceTables
-from hetero_pipe.trainer.epoch import EpochMetrics
 from hetero_pipe.trainer.job import describe_job
 from hetero_pipe.trainer.keeper import DensePart, Keeper
 from hetero_pipe.trainer.loop import TrainLoop
 from hetero_pipe.trainer.record import Record
 from hetero_pipe.trainer.result import Evaluation, FitResult, summarize
-from hetero_pipe.trainer.run import RunSettings, check_resume, settings_of
 from hetero_pipe.trainer.sparse import SparseWorker
 from hetero_pipe.trainer.stages import Prediction
 from hetero_pipe.trainer.team import Team
@@ -161,8 +158,6 @@ class Trainer:
             feeder=self._feeder,
             has_own_tables=self.plan.workers.has_own_tables,
         )
-        self._is_resuming = False
-        self._run: RunSettings | None = None  # of the last `fit`, or as loaded
 
     def _meet(self, groups: Groups, *, fresh: bool, connect_timeout: float) -> int:
         """Meets the other workers and returns the steps that the tables have seen."""
@@ -322,7 +317,7 @@ class Trainer:
         if save_to is not None:
             self.check_save(save_to)  # before hours of training, not after
         told = ([Progress()] if self._team.rank == 0 else []) if callbacks is None else callbacks
-        self._begin_run(reader)
+        self._loop.begin_run(reader)
         total, num_steps = Record(), 0
         evaluations: list[Evaluation] = []
         is_saved = False
@@ -412,18 +407,6 @@ class Trainer:
         has_agreed = self._team.size == 1 or error is self._team.agreed
         return has_agreed and not self._loop.is_torn
 
-    def _begin_run(self, reader: Reader) -> None:
-        """Stands where a loaded run does, if `reader` has its batches, or else at the start."""
-        num_readers = self.plan.workers.num_readers
-        run = settings_of(reader, staleness=self.plan.staleness, num_readers=num_readers)
-        if self._is_resuming:
-            check_resume(self._run, run, batch=self._loop.position.batch)
-        else:
-            self._loop.position = Position()
-            self._loop.metrics = EpochMetrics()
-        self._is_resuming = False
-        self._run = run
-
     def evaluate(self, reader: Reader) -> Evaluation:
         """Returns AUC and log loss over a reader's samples. Creates no row and changes nothing.
 
@@ -510,12 +493,7 @@ class Trainer:
         self._check_idle("save")
         if self._server is not None:
             return self._server.save()
-        if self._loop.is_torn:
-            raise CheckpointError(
-                f"a checkpoint is of whole steps, got step {self._loop.step} applied in part when "
-                "training failed; load an earlier checkpoint"
-            )
-        self._keeper.save(Path(path), self._run)
+        self._keeper.save(Path(path))
 
     def load(self, path: str | Path, *, resume: bool = True) -> None:
         """Sets all that `save` wrote into a folder, Paddle's random generators too.
@@ -536,9 +514,7 @@ class Trainer:
         self._check_idle("load")
         if self._server is not None:
             return self._server.load(Path(path), resume=resume)
-        checkpoint = self._keeper.load(Path(path), resume=resume)
-        self._is_resuming = resume
-        self._run = checkpoint.run if resume else None
+        self._keeper.load(Path(path), resume=resume)
 
     def close(self) -> None:
         """Gives up the connections, or the tables of this process.

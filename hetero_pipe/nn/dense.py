@@ -116,6 +116,8 @@ class DenseStep:
         device: Where the model is.
 
     Attributes:
+        model: As given.
+        device: As given.
         num_steps: That changed the dense parameters, or began to.
 
     Raises:
@@ -126,10 +128,10 @@ class DenseStep:
         self, model: paddle.nn.Layer, *, loss: Loss | None, optimizer: Any, device: Device
     ) -> None:
         _check_optimizer(model, optimizer)
-        self._model = model
+        self.model = model
+        self.device = device
         self._loss = loss
         self._optimizer = optimizer
-        self._device = device
         self.num_steps = 0
 
     def upload(self, batch: Batch, tables: Mapping[str, TableRows | Cut]) -> Upload:
@@ -153,7 +155,7 @@ class DenseStep:
         rows = [
             table.rows for table in pulled if isinstance(table.rows, np.ndarray) and table.rows.size
         ]
-        return self._device.upload(arrays, rows=rows)
+        return self.device.upload(arrays, rows=rows)
 
     def train(
         self,
@@ -235,29 +237,29 @@ class DenseStep:
             self._check_labels(step, batch)
         if uploaded is None:
             uploaded = [self.upload(batch, tables) for batch, tables in parts]
-        reducer = Reducer(self._model, group=group or Group.solo(), device=self._device)
+        reducer = Reducer(self.model, group=group or Group.solo(), device=self.device)
         reducer.begin(len(parts))
         with ExitStack() as undo:
             undo.callback(self._way_back())
             problem, outputs = None, []
             try:
                 for (batch, tables), there in zip(parts, uploaded, strict=True):
-                    with self._device.launching():
+                    with self.device.launching():
                         computed = self._compute(batch, tables, there)
                     outputs.append(self._check_finite(step, tables, computed))
                     there.give_back()
-                    with self._device.launching():
+                    with self.device.launching():
                         reducer.take(batch.size)
             except NonFiniteError as error:
                 problem = error
             agreement = reducer.agree(problem, is_stopping=is_stopping)
             if agreement.weight == 0:
                 return None
-            with self._device.launching():
+            with self.device.launching():
                 reducer.give(agreement)
             undo.pop_all()  # the step is taken
         self.num_steps += 1
-        with self._device.launching():
+        with self.device.launching():
             if self._optimizer is not None:
                 self._optimizer.step()
                 self._optimizer.clear_grad()
@@ -273,7 +275,7 @@ class DenseStep:
 
         The gradients of the parameters stay with them.
         """
-        self._model.train()
+        self.model.train()
         inputs = self._to_tensors(batch, tables, uploaded, with_gradient=True)
         logits = self._logits(inputs)
         loss = self._scalar_loss(logits, inputs["label"])
@@ -288,29 +290,29 @@ class DenseStep:
         }
         of_parameters = {
             path: parameter.grad
-            for path, parameter in self._model.named_parameters()
+            for path, parameter in self.model.named_parameters()
             # A sparse one is of `paddle.nn.Embedding(sparse=True)`; nobody can see into it.
             if parameter.grad is not None and not parameter.grad.is_selected_rows()
         }
-        are_finite = self._device.are_finite([*of_rows.values(), *of_parameters.values()])
+        are_finite = self.device.are_finite([*of_rows.values(), *of_parameters.values()])
         # Two copies: the step goes on when the first is there.
-        told = self._device.download([value, probabilities, are_finite])
+        told = self.device.download([value, probabilities, are_finite])
         values = {name: _values_of(tables[name]) for name in of_rows}
         sizes = {
             name: len(array) for name, array in values.items() if isinstance(array, np.ndarray)
         }
-        sent = self._device.download([of_rows[name] for name in sizes])
+        sent = self.device.download([of_rows[name] for name in sizes])
         return _Computed(of_rows, list(of_parameters), told, _Gradients(of_rows, sizes, sent))
 
     def _way_back(self) -> Callable[[], None]:
         """Returns what leaves statistics, generators and gradients as they are now."""
-        with self._device.launching():
+        with self.device.launching():
             # A forward moves the running statistics of a BatchNorm, also to NaN.
-            statistics = [(tensor, tensor.clone()) for tensor in statistics_of(self._model)]
+            statistics = [(tensor, tensor.clone()) for tensor in statistics_of(self.model)]
             generators = Generators()
 
         def undo() -> None:
-            with self._device.launching():
+            with self.device.launching():
                 for tensor, before in statistics:
                     tensor.set_value(before)
                 generators.restore()
@@ -327,10 +329,10 @@ class DenseStep:
     ) -> NDArray[np.float32]:
         """Returns the probability of each sample, `[batch]`; changes nothing."""
         uploaded = uploaded or self.upload(batch, tables)
-        with self._device.launching(), paddle.no_grad():
-            self._model.eval()
+        with self.device.launching(), paddle.no_grad():
+            self.model.eval()
             inputs = self._to_tensors(batch, tables, uploaded, with_gradient=False)
-            download = self._device.download([self._probabilities(self._logits(inputs))])
+            download = self.device.download([self._probabilities(self._logits(inputs))])
         (probabilities,) = download.wait()
         uploaded.give_back()
         return probabilities
@@ -362,12 +364,12 @@ class DenseStep:
         return TensorBatch(batch, pulled, uploaded, cuts=cuts or None)
 
     def _logits(self, inputs: TensorBatch) -> paddle.Tensor:
-        logits = self._model(inputs)
+        logits = self.model(inputs)
         found = _shape_of(logits)
         if found not in ([inputs.size], [inputs.size, 1]):
             raise ConfigError(
                 f"a model returns logits [batch] or [batch, 1], batch={inputs.size}, got {found} "
-                f"from {type(self._model).__name__}.forward"
+                f"from {type(self.model).__name__}.forward"
             )
         return logits.reshape([inputs.size])
 
@@ -418,8 +420,8 @@ class DenseStep:
     def _not_finite(
         self, step: int, name: str, gradient: paddle.Tensor, table: TableRows | Cut
     ) -> NonFiniteError:
-        with self._device.launching():
-            found = self._device.to_array(gradient)
+        with self.device.launching():
+            found = self.device.to_array(gradient)
         *place, _ = (int(i) for i in np.argwhere(~np.isfinite(found))[0])
         return NonFiniteError(
             f"gradients must be finite, got {found[tuple(place)].tolist()} in table {name!r} for "
@@ -427,7 +429,7 @@ class DenseStep:
         )
 
     def _clear_gradients(self) -> None:
-        for parameter in self._model.parameters():
+        for parameter in self.model.parameters():
             parameter.clear_gradient(False)
 
 

@@ -70,7 +70,6 @@ class DenseWorker:
         worker: This one.
         dense: The dense part here.
         part: What a checkpoint has of it.
-        model: What `dense` trains.
         groups: Of this worker; closed by `__exit__`.
         job: What the sparse workers must have alike, by name.
         connect_timeout: Seconds to wait for sparse workers that are not there yet.
@@ -87,7 +86,6 @@ class DenseWorker:
         *,
         dense: DenseStep,
         part: DensePart,
-        model: Any,
         groups: Groups,
         job: Mapping[str, str],
         connect_timeout: float,
@@ -97,7 +95,6 @@ class DenseWorker:
         self._name = worker_name("dense", worker.rank)
         self._dense = dense
         self._part = part
-        self._model = model  # a paddle.nn.Layer
         self._groups = groups
         self._is_sync = plan.workers.mode == "sync"
         self._connect_timeout = connect_timeout
@@ -219,14 +216,14 @@ class DenseWorker:
                 group = dense.branch("steps")
                 if not self._is_sync:
                     every = self._plan.workers.average_every
-                    averager = stack.enter_context(Averager(group, self._model, every=every))
+                    averager = stack.enter_context(Averager(group, self._dense.model, every=every))
                     group = None
             ended = self._serve(
                 ["epoch", "save", "evaluate", "trace"], group=group, averager=averager, ring=ring
             )
             if averager is not None:
                 averager.finish()
-            average_statistics(dense, self._model)
+            average_statistics(dense, self._dense.model)
         return ended
 
     def _serve(

@@ -179,7 +179,6 @@ class Trainer:
                 self._worker,
                 dense=self._dense,
                 part=self._part,
-                model=self._model,
                 groups=groups,
                 job=job,
                 connect_timeout=connect_timeout,

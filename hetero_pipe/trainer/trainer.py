@@ -4,6 +4,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, cast
@@ -12,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetero_pipe.data import Reader
-from hetero_pipe.errors import ConfigError, DataError, NonFiniteError
+from hetero_pipe.errors import ConfigError
 from hetero_pipe.metrics import auc, log_loss
 from hetero_pipe.nn import (
     DenseStep,
@@ -29,11 +30,11 @@ from hetero_pipe.trainer.build import build_client, build_prediction, check_plan
 from hetero_pipe.trainer.callbacks import Callback, Progress
 from hetero_pipe.trainer.dense_worker import DenseWorker
 from hetero_pipe.trainer.device_tables import DeviceTables
+from hetero_pipe.trainer.fit import Fit
 from hetero_pipe.trainer.job import describe_job
 from hetero_pipe.trainer.keeper import DensePart, Keeper
 from hetero_pipe.trainer.loop import TrainLoop
-from hetero_pipe.trainer.record import Record
-from hetero_pipe.trainer.result import Evaluation, FitResult, summarize
+from hetero_pipe.trainer.result import Evaluation, FitResult
 from hetero_pipe.trainer.sparse import SparseWorker
 from hetero_pipe.trainer.stages import Prediction
 from hetero_pipe.trainer.team import Team
@@ -290,94 +291,23 @@ class Trainer:
         if eval_reader is not None:
             self._check_reader(eval_reader)
         with self._calling("fit") as told:
-            result = self._fit(
-                reader,
-                epochs=epochs,
-                eval_reader=eval_reader,
-                max_steps=max_steps,
-                save_to=save_to,
+            if save_to is not None:
+                self.check_save(save_to)  # before hours of training, not after
+            if callbacks is None:
+                callbacks = [Progress()] if self._team.rank == 0 else []
+            self._loop.begin_run(reader)
+            fit = Fit(
+                self.plan,
+                loop=self._loop,
+                team=self._team,
+                tracing=self._tracing(trace),
                 callbacks=callbacks,
-                trace=trace,
+                save=None if save_to is None else partial(self.save, save_to),
+                evaluate=None if eval_reader is None else partial(self.evaluate, eval_reader),
             )
+            result = fit.run(reader, epochs=epochs, max_steps=max_steps)
             told.update(result.to_dict())
         return result
-
-    def _fit(
-        self,
-        reader: Reader,
-        *,
-        epochs: int,
-        eval_reader: Reader | None,
-        max_steps: int | None,
-        save_to: str | Path | None,
-        callbacks: Sequence[Callback] | None,
-        trace: str | Path | None,
-    ) -> FitResult:
-        if save_to is not None:
-            self.check_save(save_to)  # before hours of training, not after
-        told = ([Progress()] if self._team.rank == 0 else []) if callbacks is None else callbacks
-        self._loop.begin_run(reader)
-        total, num_steps = Record(), 0
-        evaluations: list[Evaluation] = []
-        is_saved = False
-        tracing = self._tracing(trace)
-        tracing.start()
-        try:
-            for epoch in range(self._loop.position.epoch, epochs):
-                steps_left = None if max_steps is None else max_steps - num_steps
-                if steps_left == 0:
-                    break
-                epoch_record, is_saved = Record(), False
-                is_whole = self._loop.run_epoch(
-                    self._team.share(reader),
-                    max_steps=steps_left,
-                    record=epoch_record,
-                    callbacks=told,
-                    ring=tracing.ring,
-                )
-                total.add(epoch_record)
-                num_steps += max(self._team.gather(epoch_record.num_steps))
-                if save_to is not None:
-                    with tracing.during("save"):
-                        self.save(save_to)
-                    is_saved = True
-                if not is_whole:
-                    break
-                evaluation = None
-                if eval_reader is not None:
-                    with tracing.during("evaluate"):
-                        evaluation = self.evaluate(eval_reader)
-                    evaluations.append(evaluation)
-                for callback in told:
-                    callback.on_epoch(epoch, evaluation)
-        except (KeyboardInterrupt, DataError, NonFiniteError) as error:  # what was trained is kept
-            if save_to is not None and not is_saved and self._can_all_save(error):
-                self.save(save_to)
-            raise
-        else:
-            tracing.is_whole = True
-        finally:
-            tracing.stop()
-        metrics = self._team.metrics(self._loop.metrics)
-        whole = self._team.record(total)
-        return FitResult(
-            num_steps=whole.num_steps,
-            num_samples=whole.num_samples,
-            seconds=whole.seconds,
-            loss=metrics.loss(),
-            auc=metrics.auc(),
-            max_staleness=whole.max_staleness,
-            mean_staleness=total.num_missed / max(total.num_steps, 1),
-            timeline=total.timeline,
-            summary=summarize(
-                self.plan,
-                total.timeline,
-                num_samples=total.num_samples,
-                seconds=total.seconds,
-                servers=tracing.servers,
-            ),
-            evaluations=tuple(evaluations),
-        )
 
     def _tracing(self, path: str | Path | None) -> FitTrace:
         """Returns what records a `fit`; the first worker that reads writes the file."""
@@ -398,13 +328,6 @@ class Trainer:
         if self._feeder is not None:
             self._feeder.end("trace")  # dense workers give theirs then
         return self._team.groups.world.gather(mine)
-
-    def _can_all_save(self, error: BaseException) -> bool:
-        """Returns whether every worker ends `fit` by this error, between two steps."""
-        if self._feeder is not None:  # a dense worker may have failed with it
-            return False
-        has_agreed = self._team.size == 1 or error is self._team.agreed
-        return has_agreed and not self._loop.is_torn
 
     def evaluate(self, reader: Reader) -> Evaluation:
         """Returns AUC and log loss over a reader's samples. Creates no row and changes nothing.

@@ -1,6 +1,5 @@
 """Trainer: fit, evaluate, predict, save and load."""
 
-import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -14,21 +13,19 @@ from numpy.typing import NDArray
 
 from hetero_pipe.data import Reader
 from hetero_pipe.errors import ConfigError
-from hetero_pipe.metrics import auc, log_loss
 from hetero_pipe.nn import DenseStep, Device, Loss, find_embeddings, say_settings
 from hetero_pipe.plan import Plan, Worker
-from hetero_pipe.trainer.build import build_prediction, check_plan, default_plan
+from hetero_pipe.trainer.build import check_plan, default_plan
 from hetero_pipe.trainer.callbacks import Callback, Progress
 from hetero_pipe.trainer.fit import Fit
 from hetero_pipe.trainer.keeper import DensePart, Keeper
 from hetero_pipe.trainer.loop import TrainLoop
 from hetero_pipe.trainer.membership import Membership
+from hetero_pipe.trainer.prediction import evaluate, predict
 from hetero_pipe.trainer.result import Evaluation, FitResult
 from hetero_pipe.trainer.stages import Prediction
 
 __all__ = ["Trainer"]
-
-logger = logging.getLogger(__name__)
 
 
 class Trainer:
@@ -240,23 +237,9 @@ class Trainer:
             return self._server.evaluate()
         self._check_idle("evaluate")
         with self._calling("evaluate") as found:
-            evaluation = self._evaluate(reader)
+            evaluation = evaluate(self._predictions(reader))
             found.update(asdict(evaluation))
         return evaluation
-
-    def _evaluate(self, reader: Reader) -> Evaluation:
-        predictions = self._team.predictions(self._predictions(reader))
-        all_labels = [p.labels for p in predictions if p.labels is not None]
-        if not all_labels:
-            raise ConfigError("evaluation needs samples with labels, got none from the reader")
-        labels = np.concatenate(all_labels)
-        probabilities = np.concatenate([p.probabilities for p in predictions])
-        area = auc(labels, probabilities)
-        if area is None:
-            logger.warning(
-                "the AUC is undefined: all %d labels are %g", len(labels), float(labels[0])
-            )
-        return Evaluation(area, log_loss(labels, probabilities), len(labels))
 
     def predict(self, reader: Reader) -> NDArray[np.float32]:
         """Returns the probability of each sample, `[n]`, in the order of the files.
@@ -270,18 +253,13 @@ class Trainer:
             return self._server.predict()
         self._check_idle("predict")
         with self._calling("predict"):
-            predictions = self._team.predictions(self._predictions(reader))
+            predictions = self._predictions(reader)
         parts = [p.probabilities for p in predictions]
         return np.concatenate(parts) if parts else np.empty(0, np.float32)
 
-    def _predictions(self, reader: Reader) -> Iterator[Prediction]:
+    def _predictions(self, reader: Reader) -> list[Prediction]:
         self._check_reader(reader)
-        batches = self._team.share(reader.in_order()).batches(0)
-        with build_prediction(
-            self.plan, batches, client=self._client, dense=self._dense
-        ) as executor:
-            for _, prediction in executor.results():
-                yield prediction
+        return predict(self.plan, reader, client=self._client, dense=self._dense, team=self._team)
 
     def num_rows(self) -> dict[str, int]:
         """Returns the rows of each table, over all servers."""

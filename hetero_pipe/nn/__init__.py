@@ -8,7 +8,7 @@ from hetero_pipe.nn.average import Averager, average_statistics, broadcast_model
 from hetero_pipe.nn.bag import BagRows
 from hetero_pipe.nn.batch import PulledRows, TensorBatch
 from hetero_pipe.nn.cut import SparseForward, SparseStep
-from hetero_pipe.nn.dense import DenseStep, Loss, StepOutput, TableRows
+from hetero_pipe.nn.dense import DenseStep, Loss
 from hetero_pipe.nn.device import (
     Device,
     Download,
@@ -20,6 +20,8 @@ from hetero_pipe.nn.device import (
 from hetero_pipe.nn.device_table import DeviceTable
 from hetero_pipe.nn.embedding import Embedding, find_embeddings
 from hetero_pipe.nn.group import Group, Groups, join_groups
+from hetero_pipe.nn.input import TableRows
+from hetero_pipe.nn.output import StepOutput
 from hetero_pipe.nn.random import load_random_state, random_state
 from hetero_pipe.nn.state import dense_state, load_dense_state
 

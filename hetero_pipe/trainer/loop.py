@@ -18,6 +18,7 @@ from hetero_pipe.trainer.callbacks import Callback, StepReport
 from hetero_pipe.trainer.checkpoint import Position
 from hetero_pipe.trainer.epoch import EpochMetrics
 from hetero_pipe.trainer.record import Record
+from hetero_pipe.trainer.run import RunSettings, check_resume, settings_of
 from hetero_pipe.trainer.sparse import SparseWorker
 from hetero_pipe.trainer.stages import Trained
 from hetero_pipe.trainer.team import Team
@@ -43,6 +44,9 @@ class TrainLoop:
         step: Steps trained: dense part and tables.
         position: The next batch of this worker's share.
         metrics: Of the epoch in progress, or else the last one trained.
+        run: How it is read and trained, or was by the run that was loaded; None
+            if that is not known.
+        is_resuming: Whether the next run goes on where the loaded one stood.
         is_torn: Whether a step was applied in part, so that this is the state
             after no number of steps. It stays, until a checkpoint is loaded.
         is_running: Whether steps are under way: nothing can be saved or
@@ -69,8 +73,26 @@ class TrainLoop:
         self.step = step
         self.position = Position()
         self.metrics = EpochMetrics()
+        self.run: RunSettings | None = None
+        self.is_resuming = False
         self.is_torn = False
         self.is_running = False
+
+    def begin_run(self, reader: Reader) -> None:
+        """Stands where a loaded run does, if `reader` has its batches, or else at the start.
+
+        Raises:
+            CheckpointError: The loaded run stands within an epoch of other batches.
+        """
+        num_readers = self._plan.workers.num_readers
+        run = settings_of(reader, staleness=self._plan.staleness, num_readers=num_readers)
+        if self.is_resuming:
+            check_resume(self.run, run, batch=self.position.batch)
+        else:
+            self.position = Position()
+            self.metrics = EpochMetrics()
+        self.is_resuming = False
+        self.run = run
 
     def run_epoch(
         self,

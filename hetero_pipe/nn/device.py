@@ -126,6 +126,24 @@ class Device:
         """Makes this the device of the calling thread."""
         paddle.set_device(self.name)
 
+    @property
+    def collectives(self) -> Mapping[str, str]:
+        """How `paddle.distributed` is told by the environment what this device sums by.
+
+        That is NCCL on GPUs, xccl (what comes with it) on a custom device, and gloo
+        elsewhere, which sums on the CPU alone.
+        """
+        kind, _, index = self.name.partition(":")
+        if kind == "gpu":
+            return {"PADDLE_DISTRI_BACKEND": "nccl", "FLAGS_selected_gpus": index or "0"}
+        if kind in (paddle.device.get_all_custom_device_type() or ()):
+            return {
+                "PADDLE_DISTRI_BACKEND": "xccl",
+                "PADDLE_XCCL_BACKEND": kind,
+                f"FLAGS_selected_{kind}s": index or "0",
+            }
+        return {"PADDLE_DISTRI_BACKEND": "gloo"}
+
     @contextmanager
     def launching(self) -> Iterator[None]:
         """Makes this the device of the calling thread, which alone launches work on it.

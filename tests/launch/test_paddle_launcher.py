@@ -130,6 +130,18 @@ def test_the_example_trains_in_each_mode(mode, launch):
     assert "\n{" not in launcher.log("workerlog.1")  # the first tells it for both
 
 
+def test_the_example_trains_on_a_device_of_each_worker(launch, on_emulated_device):
+    flags = ["--epochs", "1", "--json", "--mode", "gpu_only", "--batch-size", "2048"]
+    launcher = launch(TRAIN, *flags, number=("--trainer_num", "2"))
+    assert launcher.code() == 0
+    lines = launcher.log("workerlog.0").splitlines()
+    (result,) = (json.loads(line) for line in lines if line.startswith("{"))
+    assert result["auc"] > 0.6  # of 23 steps
+    assert result["rows"] > 10_000
+    assert result["steps"] == 23
+    assert "\n{" not in launcher.log("workerlog.1")
+
+
 def test_a_dry_run_ends_and_tells_the_plan(launch):
     launcher = launch(TRAIN, "--dry-run", "--mode", "sync")
     assert launcher.code() == 0

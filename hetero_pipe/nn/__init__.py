@@ -16,6 +16,7 @@ from hetero_pipe.nn.device import (
     available_devices,
     current_device,
     say_settings,
+    take_device,
 )
 from hetero_pipe.nn.device_table import DeviceTable
 from hetero_pipe.nn.embedding import Embedding, find_embeddings
@@ -52,4 +53,5 @@ __all__ = [
     "load_random_state",
     "random_state",
     "say_settings",
+    "take_device",
 ]

@@ -41,7 +41,15 @@ from numpy.typing import NDArray
 from hetero_pipe.data import aligned_empty
 from hetero_pipe.errors import ConfigError, DeviceOutOfMemory
 
-__all__ = ["Device", "Download", "Upload", "available_devices", "current_device", "say_settings"]
+__all__ = [
+    "Device",
+    "Download",
+    "Upload",
+    "available_devices",
+    "current_device",
+    "say_settings",
+    "take_device",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -457,6 +465,18 @@ def available_devices() -> list[str]:
     """Returns the names of the devices that Paddle has, the CPU first."""
     found = paddle.device.get_available_device() or []
     return ["cpu", *(name for name in found if name != "cpu")]
+
+
+def take_device(number: int) -> None:
+    """Makes one of the devices like Paddle's the one that Paddle would use now.
+
+    Args:
+        number: From 0; those that there are not begin with the first one again.
+    """
+    kind = current_device().partition(":")[0]
+    names = [name for name in available_devices() if name.partition(":")[0] == kind]
+    if len(names) > 1:
+        paddle.set_device(names[number % len(names)])
 
 
 def current_device() -> str:

@@ -5,6 +5,7 @@ when Paddle is imported; `paddle.set_device("emulated:0")` then works.
 """
 
 import ctypes
+import os
 import subprocess
 import sys
 import sysconfig
@@ -37,12 +38,19 @@ def build(folder: Path = FOLDER / "build") -> Path:
         return folder
     folder.mkdir(parents=True, exist_ok=True)
     flags = ["-std=c++17", "-O2", "-fPIC", "-shared", "-pthread", "-Wall", "-Wextra", "-Werror"]
-    subprocess.run(["g++", *flags, f"-I{headers}", *sources, "-o", library], check=True)
+    made = folder / f"{NAME}.{os.getpid()}"  # others may be building, or loading what is there
+    subprocess.run(["g++", *flags, f"-I{headers}", *sources, "-o", made], check=True)
+    made.replace(library)
     return folder
 
 
 def environment(
-    folder: Path, *, memory: float = 1 << 30, bandwidth: float = 12e9, num_devices: int = 1
+    folder: Path,
+    *,
+    memory: float = 1 << 30,
+    bandwidth: float = 12e9,
+    peer_bandwidth: float = 12e9,
+    num_devices: int = 1,
 ) -> dict[str, str]:
     """Returns what the environment of a process has that sees the device.
 
@@ -50,12 +58,14 @@ def environment(
         folder: As `build` returned it.
         memory: Bytes of a device.
         bandwidth: Bytes a second, each way between host and device.
+        peer_bandwidth: Bytes a second, each way between a device and those of other processes.
         num_devices: `emulated:0`, `emulated:1`, ...
     """
     return {
         "CUSTOM_DEVICE_ROOT": str(folder),
         "EMULATED_MEMORY": str(memory),
         "EMULATED_BANDWIDTH": str(bandwidth),
+        "EMULATED_PEER_BANDWIDTH": str(peer_bandwidth),
         "EMULATED_DEVICES": str(num_devices),
         # A view with strides is made contiguous by a kernel that has no fallback (3.3.1).
         "FLAGS_use_stride_kernel": "0",

@@ -13,7 +13,14 @@ from hetero_pipe.nn.bag import BagRows
 from hetero_pipe.nn.batch import PulledRows, TensorBatch
 from hetero_pipe.nn.cut import SparseForward, SparseStep
 from hetero_pipe.nn.dense import DenseStep, Loss
-from hetero_pipe.nn.device import Device, Download, Upload, available_devices, current_device
+from hetero_pipe.nn.device import (
+    Device,
+    Download,
+    Upload,
+    available_devices,
+    current_device,
+    take_device,
+)
 from hetero_pipe.nn.device_table import DeviceTable
 from hetero_pipe.nn.embedding import Embedding, find_embeddings
 from hetero_pipe.nn.group import Group, Groups, join_groups
@@ -51,4 +58,5 @@ __all__ = [
     "load_random_state",
     "random_state",
     "say_settings",
+    "take_device",
 ]

@@ -32,7 +32,14 @@ from numpy.typing import NDArray
 from hetero_pipe.data import aligned_empty
 from hetero_pipe.errors import ConfigError, DeviceOutOfMemory
 
-__all__ = ["Device", "Download", "Upload", "available_devices", "current_device"]
+__all__ = [
+    "Device",
+    "Download",
+    "Upload",
+    "available_devices",
+    "current_device",
+    "take_device",
+]
 
 
 class Device:
@@ -65,6 +72,24 @@ class Device:
     def enter(self) -> None:
         """Makes this the device of the calling thread."""
         paddle.set_device(self.name)
+
+    @property
+    def collectives(self) -> Mapping[str, str]:
+        """How `paddle.distributed` is told by the environment what this device sums by.
+
+        That is NCCL on GPUs, xccl (what comes with it) on a custom device, and gloo
+        elsewhere, which sums on the CPU alone.
+        """
+        kind, _, index = self.name.partition(":")
+        if kind == "gpu":
+            return {"PADDLE_DISTRI_BACKEND": "nccl", "FLAGS_selected_gpus": index or "0"}
+        if kind in (paddle.device.get_all_custom_device_type() or ()):
+            return {
+                "PADDLE_DISTRI_BACKEND": "xccl",
+                "PADDLE_XCCL_BACKEND": kind,
+                f"FLAGS_selected_{kind}s": index or "0",
+            }
+        return {"PADDLE_DISTRI_BACKEND": "gloo"}
 
     @contextmanager
     def launching(self) -> Iterator[None]:
@@ -379,6 +404,18 @@ def available_devices() -> list[str]:
     """Returns the names of the devices that Paddle has, the CPU first."""
     found = paddle.device.get_available_device() or []
     return ["cpu", *(name for name in found if name != "cpu")]
+
+
+def take_device(number: int) -> None:
+    """Makes one of the devices like Paddle's the one that Paddle would use now.
+
+    Args:
+        number: From 0; those that there are not begin with the first one again.
+    """
+    kind = current_device().partition(":")[0]
+    names = [name for name in available_devices() if name.partition(":")[0] == kind]
+    if len(names) > 1:
+        paddle.set_device(names[number % len(names)])
 
 
 def current_device() -> str:

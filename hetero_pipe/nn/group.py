@@ -1,9 +1,10 @@
 """Group: some workers of a plan, and what they do together.
 
 Words go over their meeting, tensors through `paddle.distributed`: gloo on a CPU, NCCL
-on GPUs. Of gloo in Paddle 3.3, found by experiment: an all-reduce releases the GIL and
-may run in any thread; the death of a peer fails it at once; and a peer that is 30
-seconds late fails it too. So a sum is begun when all have met, never before.
+on GPUs, xccl on a custom device. Of gloo in Paddle 3.3, found by experiment: an
+all-reduce releases the GIL and may run in any thread; the death of a peer fails it at
+once; and a peer that is 30 seconds late fails it too. So a sum is begun when all have
+met, never before.
 """
 
 import fcntl
@@ -92,20 +93,21 @@ class Group:
             arrays: float32, of equal shapes on all workers.
 
         Raises:
+            DeviceOutOfMemory: They do not fit once more.
             WorkerLost: One is gone; the message names it.
         """
         if self._channel is None or not arrays:
             return list(arrays)
         assert self._device is not None, "several workers have one each"
-        # Also in the thread of an Averager, beside the one that trains.
-        with self._device.launching():
-            # A copy: what the arrays share memory with stays as it is.
-            flat = self._device.to_tensor(np.concatenate([a.reshape(-1) for a in arrays]))
-            try:
+        try:
+            # Also in the thread of an Averager, beside the one that trains.
+            with self._device.launching():
+                # A copy: what the arrays share memory with stays as it is.
+                flat = self._device.to_tensor(np.concatenate([a.reshape(-1) for a in arrays]))
                 paddle.distributed.all_reduce(flat)
-            except RuntimeError as error:
-                raise self._lost(error) from error
-            total = self._device.to_array(flat)
+                total = self._device.to_array(flat)  # where a device tells what became of it
+        except (RuntimeError, OSError) as error:
+            raise self._lost(error) from error
         ends = np.cumsum([array.size for array in arrays])[:-1]
         parts = np.split(total, ends)
         return [part.reshape(a.shape) for part, a in zip(parts, arrays, strict=True)]
@@ -129,7 +131,7 @@ class Group:
         if self._channel is not None:
             self._channel.close()
 
-    def _lost(self, error: RuntimeError) -> WorkerLost:
+    def _lost(self, error: Exception) -> WorkerLost:
         assert self._channel is not None
         reason = self._channel.why_lost(seconds=_NEWS_SECONDS)
         return WorkerLost(reason or f"a worker must be there for an all-reduce, got {error}")
@@ -220,7 +222,8 @@ def join_groups(workers: WorkersPlan, worker: Worker, *, device: Device, seconds
         seconds=seconds,
     )
     # gloo knows no other device than the CPU.
-    sums_on = device if device.name.startswith("gpu") else Device("cpu")
+    is_gloo = device.collectives["PADDLE_DISTRI_BACKEND"] == "gloo"
+    sums_on = Device("cpu") if is_gloo else device
     try:
 
         def group(name: str, ranks: range) -> Group | None:
@@ -265,8 +268,7 @@ def _start_paddle(group: Group, host: str, local: str, device: Device, seconds: 
         "PADDLE_TRAINER_ID": str(group.rank),
         "PADDLE_TRAINER_ENDPOINTS": ",".join(endpoints),
         "PADDLE_CURRENT_ENDPOINT": endpoints[group.rank],
-        "PADDLE_DISTRI_BACKEND": "nccl" if device.name.startswith("gpu") else "gloo",
-        "FLAGS_selected_gpus": device.name.partition(":")[2] or "0",
+        **device.collectives,
     }
     interface = _interface_of(local)
     if interface is not None and "GLOO_SOCKET_IFNAME" not in os.environ:
@@ -277,7 +279,10 @@ def _start_paddle(group: Group, host: str, local: str, device: Device, seconds: 
     # Paddle prints flags to stdout, which belongs to the caller.
     with _environment(environment, without=("PADDLE_WITH_GLOO",)), redirect_stdout(sys.stderr):
         paddle.distributed.init_parallel_env()
-    device.enter()  # which Paddle has changed
+    # A device's connections are made by the first sum, which waits for the others however long
+    # that takes. Now all are here.
+    group.sum([np.zeros(1, np.float32)])
+    device.enter()  # Paddle has changed it
 
 
 @contextmanager

@@ -25,8 +25,8 @@ def start(daemon, tmp_path):
     """Returns a function that starts a job and gives its workers and its servers."""
     processes = []
 
-    def launch(size, *, each=lambda rank: {}, **told):
-        num_servers = 0 if told["mode"] == "cpu_only" else 2
+    def launch(size, *, each=lambda rank: {}, environment=lambda rank: {}, **told):
+        num_servers = 0 if told["mode"] in ("cpu_only", "gpu_only") else 2
         servers = [daemon("--num-workers", str(size)) for _ in range(num_servers)]
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
@@ -38,7 +38,8 @@ def start(daemon, tmp_path):
             arguments = json.dumps({**told, "rank": rank, **each(rank)})
             pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
             command = [sys.executable, str(SCRIPT), arguments]
-            workers.append(subprocess.Popen(command, text=True, **pipes))
+            env = {**os.environ, **environment(rank)}
+            workers.append(subprocess.Popen(command, text=True, env=env, **pipes))
         processes.extend(workers)
         return workers, servers
 
@@ -72,8 +73,13 @@ def distance(found, expected):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("mode", "size"), [("sync", 2), ("cpu_only", 2)])
-def test_sync_is_one_process_with_the_batches_of_all_in_one(run, tmp_path, mode, size):
+@pytest.mark.parametrize(
+    ("mode", "device"),
+    [("sync", "cpu"), ("cpu_only", "cpu"), ("sync", "emulated:0"), ("gpu_only", "emulated:0")],
+    indirect=["device"],
+)
+def test_sync_is_one_process_with_the_batches_of_all_in_one(run, tmp_path, mode, device):
+    size = 2
     job = {"mode": mode, "steps": 20, "shuffle": 20_000}
     alone = run(1, batch=96 * size, save=str(tmp_path / "alone"), **job)[0]
     found = run(
@@ -83,6 +89,8 @@ def test_sync_is_one_process_with_the_batches_of_all_in_one(run, tmp_path, mode,
         each=lambda rank: {"seed": rank},  # the replicas begin as the first one all the same
         **job,
     )
+    assert [each["device"] for each in (alone, *found)] == [device] * (1 + size)
+    assert {each["backend"] for each in found} == {"GLOO" if device == "cpu" else "XCCL"}
     assert [each["digest"] for each in found] == [found[0]["digest"]] * size
     # Each has the rows, bit for bit; on servers, none has.
     assert [each.get("rows") for each in found] == [found[0].get("rows")] * size
@@ -235,16 +243,19 @@ def test_a_nan_of_one_worker_stops_all_before_anything_is_applied(start, run, tm
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("mode", "rank"),
+    ("mode", "rank", "device"),
     [
-        ("sync", 0),
-        ("bounded", 1),
-        pytest.param("sync", 1, marks=pytest.mark.long),
-        pytest.param("async", 1, marks=pytest.mark.long),
-        pytest.param("cpu_only", 0, marks=pytest.mark.long),
+        ("sync", 0, "cpu"),
+        ("bounded", 1, "cpu"),
+        ("gpu_only", 1, "emulated:0"),
+        pytest.param("sync", 1, "cpu", marks=pytest.mark.long),
+        pytest.param("async", 1, "cpu", marks=pytest.mark.long),
+        pytest.param("bounded", 1, "emulated:0", marks=pytest.mark.long),
+        pytest.param("cpu_only", 0, "cpu", marks=pytest.mark.long),
     ],
+    indirect=["device"],
 )
-def test_a_worker_that_is_killed_is_named_by_the_other(start, mode, rank):
+def test_a_worker_that_is_killed_is_named_by_the_other(start, mode, rank, device):
     workers, servers = start(2, mode=mode, epochs=1000, tell=True)
     for worker in workers:
         assert json.loads(worker.stdout.readline()) == {"began": True}, worker.stderr.read()
@@ -257,6 +268,23 @@ def test_a_worker_that_is_killed_is_named_by_the_other(start, mode, rank):
     assert f"worker {rank}" in error
     for server in servers:  # they leave as well, and say that not all went well
         assert server.process.wait(20) == 1
+
+
+@pytest.mark.slow
+def test_a_worker_whose_device_is_full_is_named_and_all_end(start, on_emulated_device):
+    workers, _ = start(
+        2,
+        mode="gpu_only",
+        dim=64,  # 512 bytes a row with its state, of some thousand rows
+        environment=lambda rank: {"EMULATED_MEMORY": "2e6"} if rank else {},
+    )
+    errors = [worker.communicate(timeout=LATER)[1] for worker in workers]
+    assert [worker.returncode for worker in workers] == [1, 1], errors
+    said = "must fit into the memory of device emulated:0, got"
+    assert "hetero_pipe.errors.DeviceOutOfMemory: " in errors[1], errors[1]
+    assert said in errors[1]
+    assert "hetero_pipe.errors.WorkerLost: worker 1 (" in errors[0]
+    assert said in errors[0]
 
 
 @pytest.mark.slow

@@ -112,6 +112,8 @@ def main():
             "loss": result.loss,
             "digest": b"".join(state[name].tobytes() for name in sorted(state)).hex(),
             "seen": getattr(model, "seen", []),
+            "device": plan.stage("dense").device,
+            "backend": paddle.distributed.get_backend() if told["size"] > 1 else None,
         }
         if workers.has_own_tables:
             found["rows"] = {

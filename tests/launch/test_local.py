@@ -238,6 +238,26 @@ def test_two_workers_in_step_train_as_one_of_twice_the_batch(launch):
         assert found[name] == expected[name]
 
 
+GPU_ONLY = ("--servers", "0", TRAIN, "--epochs", "1", "--json", "--mode", "gpu_only")
+
+
+@pytest.mark.slow
+def test_two_workers_train_on_a_device_each_without_servers(launch, on_emulated_device):
+    code, out, err = launch(*GPU_ONLY, "--batch-size", "2048").end()
+    assert code == 0, err
+    found = json.loads(RESULT.fullmatch(out)[1])
+    assert found["auc"] > 0.6  # of 23 steps
+    assert found["rows"] > 10_000
+
+
+@pytest.mark.slow
+def test_a_job_whose_devices_are_full_says_so_and_ends(launch, on_emulated_device, monkeypatch):
+    monkeypatch.setenv("EMULATED_MEMORY", "3e6")
+    code, out, err = launch(*GPU_ONLY).end()
+    assert (code, out) == (1, "")
+    assert re.search(r"\[worker \d\] error: .* must fit into the memory of device emulated:0", err)
+
+
 @pytest.mark.slow
 def test_ctrl_c_keeps_what_workers_have_trained(launch, tmp_path, wait_until):
     saved = tmp_path / "checkpoint"

@@ -1,4 +1,4 @@
-"""Groups of real processes: gloo has one default group a process."""
+"""Groups of real processes, on the CPU and on a device: Paddle has one default group a process."""
 
 import os
 import signal
@@ -19,24 +19,27 @@ import numpy as np
 from hetero_pipe.nn import Device, join_groups
 from hetero_pipe.plan import Worker, WorkersPlan
 from hetero_pipe.errors import WorkerLost
-address, rank, size = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+address, rank, size, device = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 before = dict(os.environ)
 groups = join_groups(
-    WorkersPlan(num_readers=size), Worker("whole", rank, address), device=Device("cpu"), seconds=30
+    WorkersPlan(num_readers=size), Worker("whole", rank, address), device=Device(device), seconds=30
 )
 assert dict(os.environ) == before
+import paddle
+assert paddle.distributed.get_backend() == {"cpu": "GLOO", "emulated:0": "XCCL"}[device]
 group = groups.dense
 """
 
 
 @pytest.fixture
-def workers(free_address):
+def workers(free_address, device):
     """Returns a function that starts n processes of a script."""
     started = []
 
     def start(script, num):
         for rank in range(num):
-            command = [sys.executable, "-c", PRELUDE + script, free_address, str(rank), str(num)]
+            arguments = [free_address, str(rank), str(num), device]
+            command = [sys.executable, "-c", PRELUDE + script, *arguments]
             pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
             started.append(subprocess.Popen(command, text=True, **pipes))
         return started

@@ -138,11 +138,8 @@ class Trainer:
                 if self._worker.stage == "dense"
                 else Team(groups, has_joined=has_joined)
             )
-            try:
+            with Team(groups).telling():
                 step = self._meet(groups, fresh=fresh, connect_timeout=connect_timeout)
-            except BaseException as error:
-                Team(groups).fail(error)
-                raise
             undo.pop_all()
         self._loop = TrainLoop(
             self.plan,
@@ -223,16 +220,16 @@ class Trainer:
             To be filled with what dense workers return of the call.
         """
         told: dict[str, Any] = {}
-        with self._team.telling():
-            try:
+        try:
+            with self._team.telling():
                 yield told
                 if self._feeder is not None:
                     self._feeder.end(call)
                     self._team.groups.world.gather(told)
-            except BaseException as error:
-                if self._feeder is not None:
-                    self._feeder.fail(error, step=self._loop.step)
-                raise
+        except BaseException as error:
+            if self._feeder is not None:
+                self._feeder.fail(error, step=self._loop.step)
+            raise
 
     def fit(
         self,
@@ -268,8 +265,8 @@ class Trainer:
             eval_reader: Evaluated after each epoch.
             max_steps: Stop after so many steps of this call; None is no limit.
             save_to: A path that `save` is given after each epoch and at the end,
-                also when Ctrl-C or wrong data end it early, but
-                not with dense workers, which may have failed.
+                also when Ctrl-C ends it early, or wrong data do without dense workers,
+                if all workers stand between the same two steps.
             callbacks: Told how it goes; by default a line of progress on a
                 terminal.
             trace: A file for when each stage and each server did what, the latest
@@ -407,10 +404,8 @@ class Trainer:
 
     def _can_all_save(self, error: BaseException) -> bool:
         """Returns whether every worker ends `fit` by this error, between two steps."""
-        if self._feeder is not None:  # a dense worker may have failed with it
-            return False
-        has_agreed = self._team.size == 1 or error is self._team.agreed
-        return has_agreed and not self._loop.is_torn
+        is_alone = self._team.groups.world.size == 1
+        return (is_alone or error is self._team.agreed) and not self._loop.is_torn
 
     def _begin_run(self, reader: Reader) -> None:
         """Stands where a loaded run does, if `reader` has its batches, or else at the start."""

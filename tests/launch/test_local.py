@@ -125,6 +125,33 @@ def test_exit_code_is_that_of_the_worker_that_failed(launch):
     assert err == "hetero-pipe: worker 1 ended with exit code 7; the others are stopped\n"
 
 
+def test_one_that_failed_because_of_another_is_not_the_first(launch, tmp_path, wait_until):
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    job = launch(IDLE, "--follow", "0", "--fail", "1", "--behind", str(gate))
+    follower = job.workers(2)["worker 0"]["pid"]
+    wait_until(lambda: not Path(f"/proc/{follower}").exists())
+    gate.write_text("go on")
+    code, _, err = job.end()
+    assert code == 7
+    assert err.splitlines() == [
+        "[worker 0] error: another is lost",
+        "hetero-pipe: worker 1 ended with exit code 7; the others are stopped",
+    ]
+
+
+FOLLOWED = "worker 0 ended with exit code 75, because of another process; the others are stopped"
+
+
+@pytest.mark.parametrize(
+    "others",
+    [[], pytest.param(["--workers", "2"], marks=pytest.mark.long)],  # 10 s
+)
+def test_one_that_failed_because_of_another_is_told_if_no_other_ends(others, launch):
+    code, _, err = launch(*(others or ["--workers", "1"]), IDLE, "--follow", "0", "--wait").end()
+    assert (code, err.splitlines()[-1]) == (75, f"hetero-pipe: {FOLLOWED}")
+
+
 def test_a_log_folder_that_cannot_be_made_is_told(launch, tmp_path):
     (tmp_path / "file").touch()
     code, _, err = launch("--log-dir", str(tmp_path / "file"), IDLE).end()

@@ -232,9 +232,10 @@ def _reason(error: BaseException) -> str:
     """Returns what goes behind the name of a worker that failed."""
     if isinstance(error, KeyboardInterrupt):
         return "was interrupted"
-    if isinstance(error, HeteroPipeError) and error.place and type(error) is not StageError:
-        return f"failed in {error.place}: {_text(error)}"
-    return f"failed: {_text(error)}"  # a StageError says where
+    if type(error) is StageError:  # which says where, and what it was
+        return f"failed: {error}"
+    place = error.place if isinstance(error, HeteroPipeError) else None
+    return f"failed{f' in {place}' if place else ''}: {_text(error)}"
 
 
 def _text(error: BaseException) -> str:

@@ -36,7 +36,7 @@ class Hub:
        with its name. One that has said goodbye is told as well: nobody waits for it.
        Failures are told as they come, so the first one that is no other's is the first for all.
     3. Streams keep order, so an answer arrives before the goodbye of one that had it.
-    4. Closed, it first hears the own worker out, and so tells why that one ends.
+    4. It hangs up on a worker once it has heard all that this one said.
 
     Args:
         address: HOST:PORT to listen on.
@@ -81,24 +81,18 @@ class Hub:
         self._listener.close()
 
     def _run(self) -> None:
-        is_closing = False
         try:
-            while not (is_closing and self._has_heard_out()):
+            while True:
                 for key, _ in self._selector.select():
                     if key.fileobj is self._woken:
-                        is_closing = True
-                        self._selector.unregister(self._woken)
-                    elif key.fileobj is self._listener:
+                        return
+                    if key.fileobj is self._listener:
                         self._accept()
                     else:
                         self._hear(key.data)
         finally:
             for stream in self._streams:
                 stream.close()
-
-    def _has_heard_out(self) -> bool:
-        """Whether the worker of this very process, which has gone, has nothing more to say."""
-        return 0 not in self._peers or self._peers[0].is_gone
 
     def _accept(self) -> None:
         stream, _ = self._listener.accept()

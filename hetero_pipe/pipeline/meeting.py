@@ -28,6 +28,9 @@ __all__ = ["Channel", "Meeting", "Stop"]
 # From the break of a connection, or the news of one who only followed, to that of what was first.
 NEWS_SECONDS = 3.0
 
+# For the hub to have heard all that this worker said, unless its process stands still.
+HANG_UP_SECONDS = 3.0
+
 
 @dataclass(frozen=True)
 class Stop:
@@ -150,8 +153,13 @@ class Meeting:
             if self._has_left:
                 return
             self._has_left = True
+            self._changed.notify_all()
         with suppress(OSError):
             self._send({"kind": "goodbye"})
+            # The hub hangs up when it has heard all. To hang up first could reset the connection,
+            # and with it what was said last.
+            self._stream.shutdown(socket.SHUT_WR)
+        self._thread.join(HANG_UP_SECONDS)
         with suppress(OSError):
             self._stream.shutdown(socket.SHUT_RDWR)
         self._thread.join()

@@ -270,10 +270,10 @@ NAN = r"failed in stage dense at step 5: NonFiniteError: gradients must be finit
 @pytest.mark.parametrize(
     ("mode", "every", "failure"),
     [
-        # Worker 0 waits on a server, which has another word for it.
-        ("bounded", 3, ("torn_at", 1, READING)),
+        # Worker 0 waits on a server by then, which has another word for it.
+        ("bounded", 3, ("exit_at", 7, LEAVING)),
         # It waits for nobody for long.
-        ("async", 10**6, ("exit_at", 7, LEAVING)),
+        ("async", 10**6, ("torn_at", 1, READING)),
         pytest.param("async", 3, ("nan_at", 1, NAN), marks=pytest.mark.long),
         pytest.param("sync", 3, ("torn_at", 1, READING), marks=pytest.mark.long),
         pytest.param("cpu_only", 3, ("exit_at", 7, LEAVING), marks=pytest.mark.long),
@@ -283,7 +283,11 @@ def test_why_the_first_worker_failed_is_told_by_the_other(start, mode, every, fa
     how, code, said = failure
     at = 5 + (how != "torn_at")  # calls are counted from 1
     workers, _ = start(
-        2, mode=mode, every=every, epochs=1000, each=lambda rank: {how: at} if rank else {}
+        2,
+        mode=mode,
+        every=every,
+        epochs=1000,
+        each=lambda rank: {how: at, "delay": 1.0} if rank else {},
     )
     errors = [worker.communicate(timeout=LATER)[1] for worker in workers]
     assert [worker.returncode for worker in workers] == [1, code]

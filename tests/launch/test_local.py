@@ -15,6 +15,8 @@ from tests.launch.family import ROOT, SECONDS, Family
 
 IDLE = str(Path(__file__).with_name("idle.py"))
 
+LONG = pytest.mark.long
+
 # ------------------------------------------------------------------ what each is told
 
 
@@ -244,6 +246,37 @@ def test_a_server_that_cannot_start_is_told(launch, tmp_path):
 
 
 # ------------------------------------------------------------------ training
+
+FAIL = str(Path(__file__).with_name("fail.py"))
+WHOLE, APART = ["--workers", "2"], ["--sparse", "2", "--dense", "1"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("workers", "mode", "how", "said"),
+    [
+        (WHOLE, "bounded", "exit", "worker 1 ended with exit code 7"),
+        pytest.param(WHOLE, "async", "raise", "worker 1 ended with exit code 1", marks=LONG),
+        pytest.param(WHOLE, "sync", "kill", "worker 1 was ended by signal 9 (Killed)", marks=LONG),
+        pytest.param(APART, "sync", "exit", "dense 0 ended with exit code 7", marks=LONG),
+        pytest.param(APART, "bounded", "raise", "dense 0 ended with exit code 1", marks=LONG),
+    ],
+)
+def test_of_workers_that_train_the_first_that_failed_is_told(workers, mode, how, said, launch):
+    job = launch("--servers", "1", *workers, FAIL, "--mode", mode, "--how", how)
+    code, _, err = job.end()
+    assert code == {"exit": 7, "raise": 1, "kill": 128 + signal.SIGKILL}[how]
+    lines = [line for line in err.splitlines() if line.startswith("hetero-pipe: ")]
+    assert lines == [f"hetero-pipe: {said}; the others are stopped"], err
+
+
+@pytest.mark.long
+def test_ctrl_c_of_one_worker_is_130(launch):
+    job = launch("--servers", "1", FAIL, "--mode", "bounded", "--how", "interrupt")
+    code, _, err = job.end()
+    assert code == 130, err
+    assert "[worker 1] interrupted\n" in err
+
 
 TRAIN = str(ROOT / "examples" / "ctr" / "train.py")
 RESULT = re.compile(r"\[worker 0\] (\{.*\})\n")

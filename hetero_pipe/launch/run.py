@@ -40,7 +40,8 @@ def begin() -> None:
     Ctrl-C ends them at once. A process that Paddle's launcher started as a
     server serves here and does not return: it needs neither Paddle nor the rest
     of the script. From here on, SIGTERM of that launcher is exit code 0; of
-    others, it ends the imports as 143.
+    others, it ends the imports as 143. It is blocked until `run`, also in what is
+    started before: start processes in `main`.
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     role = _role_or_exit()

@@ -28,7 +28,7 @@ import numpy as np
 import paddle
 from numpy.typing import NDArray
 
-from hetero_pipe.errors import ConfigError, WorkerLost
+from hetero_pipe.errors import ConfigError, HeteroPipeError, StageError, WorkerLost
 from hetero_pipe.nn.device import Device
 from hetero_pipe.pipeline import Channel, Meeting
 from hetero_pipe.plan import Worker, WorkersPlan
@@ -36,9 +36,6 @@ from hetero_pipe.plan import Worker, WorkersPlan
 __all__ = ["Group", "Groups", "join_groups"]
 
 logger = logging.getLogger(__name__)
-
-# From the break of a connection to the news of whose it was.
-_NEWS_SECONDS = 3.0
 
 
 class Group:
@@ -133,7 +130,7 @@ class Group:
 
     def _lost(self, error: Exception) -> WorkerLost:
         assert self._channel is not None
-        reason = self._channel.why_lost(seconds=_NEWS_SECONDS)
+        reason = self._channel.await_failure()
         return WorkerLost(reason or f"a worker must be there for an all-reduce, got {error}")
 
 
@@ -173,10 +170,56 @@ class Groups:
         assert self._dense is not None, "a sparse worker has no dense part"
         return self._dense
 
-    def fail(self, reason: str) -> None:
+    def fail(self, error: BaseException) -> None:
         """Tells all others that this worker cannot go on: their waits raise WorkerLost."""
         if self._meeting is not None:
-            self._meeting.fail(reason)
+            is_of_another = isinstance(error, HeteroPipeError) and error.is_of_another
+            self._meeting.fail(_reason(error), is_of_another=is_of_another)
+
+    def explain(self, error: BaseException) -> BaseException:
+        """Returns an error; for one that another worker is lost, one that tells of the first.
+
+        Whatever noticed the loss: a server, a link to another worker, a sum. Waits a
+        little for the news, which the meeting may have later.
+        """
+        if self._meeting is None or not isinstance(error, WorkerLost):
+            return error
+        reason = self._meeting.await_failure()
+        if reason is None or reason in str(error):
+            return error
+        explained = WorkerLost(reason)
+        explained.__cause__ = error
+        return explained
+
+    def ask_to_stop(self, error: BaseException) -> None:
+        """Asks all workers to end their steps as this one does, stopped by an error."""
+        if self._meeting is not None:
+            is_interrupt = isinstance(error, KeyboardInterrupt)
+            reason = "was interrupted" if is_interrupt else f"was stopped: {_text(error)}"
+            self._meeting.ask_to_stop(reason, is_interrupt=is_interrupt)
+
+    def news(self) -> BaseException | None:
+        """Returns why this worker should end its steps; None if it should not.
+
+        Never waits.
+
+        Returns:
+            KeyboardInterrupt: A worker was interrupted.
+            WorkerLost: One failed, or was stopped otherwise.
+        """
+        if self._meeting is None:
+            return None
+        if self._meeting.failure is not None:
+            return WorkerLost(self._meeting.failure)
+        stop = self._meeting.stop
+        if stop is None:
+            return None
+        return (KeyboardInterrupt if stop.is_interrupt else WorkerLost)(stop.reason)
+
+    def forget_stop(self) -> None:
+        """Is called by those that read when all have ended their steps."""
+        if self._meeting is not None:
+            self._meeting.forget_stop()
 
     def close(self) -> None:
         """Says goodbye and gives up the connections."""
@@ -185,6 +228,20 @@ class Groups:
         self._meeting.leave()
         if self._dense is not None and self._dense.size > 1 and _is_initialized():
             paddle.distributed.destroy_process_group()
+
+
+def _reason(error: BaseException) -> str:
+    """Returns what goes behind the name of a worker that failed."""
+    if isinstance(error, KeyboardInterrupt):
+        return "was interrupted"
+    if type(error) is StageError:  # which says where, and what it was
+        return f"failed: {error}"
+    place = error.place if isinstance(error, HeteroPipeError) else None
+    return f"failed{f' in {place}' if place else ''}: {_text(error)}"
+
+
+def _text(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def join_groups(workers: WorkersPlan, worker: Worker, *, device: Device, seconds: float) -> Groups:

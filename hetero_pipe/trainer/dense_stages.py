@@ -129,7 +129,8 @@ class DenseStage:
         self.step, start = work.step, time.perf_counter()
         try:
             results = self._train(work) if work.is_training else [self._predict(work.parts[0][1])]
-        except HeteroPipeError:
+        except HeteroPipeError as error:
+            error.place = error.place or f"stage dense at step {work.step}"
             raise
         except Exception as error:  # the executor would count batches, not a worker's steps
             raise StageError(f"stage dense failed at step {work.step}: {error!r}") from error

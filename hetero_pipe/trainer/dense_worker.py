@@ -1,5 +1,6 @@
 """DenseWorker: serves the dense part to the sparse workers of a plan."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hetero_pipe.errors import ConfigError
+from hetero_pipe.errors import ConfigError, WorkerLost
 from hetero_pipe.nn import Averager, DenseStep, Group, Groups, average_statistics
 from hetero_pipe.pipeline import Executor, Failure, StageHost, Timeline, worker_name
 from hetero_pipe.plan import Plan, Worker
@@ -19,6 +20,8 @@ from hetero_pipe.trainer.tracing import FitTrace
 from ps_server.spans import SpanRing
 
 __all__ = ["DenseWorker"]
+
+logger = logging.getLogger(__name__)
 
 RESULTS_CAPACITY = 16
 
@@ -63,6 +66,7 @@ class DenseWorker:
         self._is_sync = plan.workers.mode == "sync"
         self._connect_timeout = connect_timeout
         self._num_served = 0  # works since `fit` began
+        self._interrupt: KeyboardInterrupt | None = None  # the first Ctrl-C within `fit`
         self._host = StageHost(
             plan.workers.dense[worker.rank],
             worker=self._name,
@@ -96,6 +100,9 @@ class DenseWorker:
     def fit(self, tracing: FitTrace) -> FitResult:
         """Trains until all sparse workers have ended `fit`; predicts meanwhile what they evaluate.
 
+        A first Ctrl-C asks the sparse workers to end their steps and to save, and serves
+        them meanwhile; a second one gives them up.
+
         Args:
             tracing: Of this `fit`.
 
@@ -107,7 +114,7 @@ class DenseWorker:
             WorkerLost: A sparse worker is gone.
         """
         timeline, ended = Timeline(), ""
-        self._num_served = 0
+        self._num_served, self._interrupt = 0, None
         tracing.start()
         while ended != "trace":
             ended, part = self._train_phase(tracing.ring)
@@ -122,6 +129,8 @@ class DenseWorker:
         tracing.stop()
         self._serve(["fit"])
         found = self._learn()
+        if self._interrupt is not None:  # when they had no step more
+            raise self._interrupt
         size = {name: found[name] for name in ("num_samples", "seconds")}
         return FitResult.of_dict(found, summarize(self._plan, timeline, **size))
 
@@ -164,7 +173,7 @@ class DenseWorker:
     def fail(self, error: BaseException, *, step: int) -> None:
         """Tells all workers that this one cannot go on. The first failure counts."""
         self._host.fail(Failure.of(error, worker=self._name, stage="dense", step=step))
-        self._groups.fail(f"{type(error).__name__}: {error}")
+        self._groups.fail(error)
 
     def _learn(self) -> dict[str, Any]:
         """Returns what the first sparse worker found."""
@@ -211,14 +220,36 @@ class DenseWorker:
         )
         try:
             with executor:
-                for number, _ in executor.results():
-                    self._num_served = number + 1
+                self._answer_all(executor, is_training="epoch" in calls)
             if source.ended not in calls:
                 raise ConfigError(
                     f"all workers run the same script, got the sparse ones at the end of "
                     f"{source.ended} and {self._name} in {calls[-1]}"
                 )
         except BaseException as error:
-            self.fail(error, step=dense.step)
-            raise
+            found = self._groups.explain(error)
+            if self._interrupt is not None and isinstance(found, WorkerLost):
+                found = self._interrupt  # the sparse workers have ended because of it
+            self.fail(found, step=dense.step)
+            if found is error:
+                raise
+            raise found from error
         return source.ended, executor.timeline()
+
+    def _answer_all(self, executor: Executor, *, is_training: bool) -> None:
+        """Serves until there is no more; while it is training, also after a first Ctrl-C."""
+        while True:
+            try:
+                for number, _ in executor.results():
+                    self._num_served = number + 1
+                return
+            except KeyboardInterrupt as error:
+                is_first = self._interrupt is None and error is not executor.failure
+                if not (is_training and is_first):
+                    raise
+                self._interrupt = error
+                logger.warning(
+                    "interrupted; the sparse workers end the steps under way (Ctrl-C again gives "
+                    "them up)"
+                )
+                self._groups.ask_to_stop(error)

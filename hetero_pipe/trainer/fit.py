@@ -103,10 +103,8 @@ class Fit:
 
     def _can_all_save(self, error: BaseException) -> bool:
         """Returns whether every worker ends `fit` by this error, between two steps."""
-        if self._plan.workers.dense:  # one of them may have failed with it
-            return False
-        has_agreed = self._team.size == 1 or error is self._team.agreed
-        return has_agreed and not self._loop.is_torn
+        is_alone = self._team.groups.world.size == 1
+        return (is_alone or error is self._team.agreed) and not self._loop.is_torn
 
     def _result(self) -> FitResult:
         metrics = self._team.metrics(self._loop.metrics)

@@ -147,7 +147,8 @@ class TrainLoop:
                     stop = stopping.set if self._is_sync else executor.stop
                     stopped_by = self._take_results(executor, callbacks, stop)
             except BaseException as error:
-                if self._is_sync and isinstance(error, NonFiniteError):
+                is_of_replicas = self._is_sync and isinstance(self._dense, DenseStep)
+                if is_of_replicas and isinstance(error, NonFiniteError):
                     self._team.agreed = error
                 # Asked when every thread has ended. A step that the dense part has seen and that
                 # was not counted was pushed to no server, or to some.
@@ -162,6 +163,8 @@ class TrainLoop:
                     waiting_at_gate={"pull": gate.seconds_waited},
                     waiting_for_credit={"send": self._waiting_for_credit() - waited},
                 )
+            if isinstance(stopped_by, WorkerLost):
+                raise stopped_by
             if isinstance(self._dense, SparseWorker):
                 self._dense.end("epoch")
             is_whole = batches.is_exhausted
@@ -169,7 +172,8 @@ class TrainLoop:
                 self._client.end()
             if team is not None:
                 is_whole = self._end_together(team, is_whole, stopped_by)
-        if stopped_by is not None:
+        if stopped_by is not None:  # of a worker that reads alone
+            self._team.agreed = stopped_by
             raise stopped_by
         if is_whole:
             self.position = Position(self.position.epoch + 1)
@@ -227,25 +231,34 @@ class TrainLoop:
     def _take_results(
         self, executor: Executor, callbacks: Sequence[Callback], stop: Callable[[], None]
     ) -> BaseException | None:
-        """Tells the callbacks of every step that comes out, and returns what stopped them."""
+        """Tells the callbacks of every step that comes out, and returns what stopped them.
+
+        That is Ctrl-C, an error of a callback, or either of another worker.
+        """
         stopped_by: BaseException | None = None
+        is_own = False
         while True:
             try:
                 for _, report in executor.results():
                     for callback in callbacks:
                         callback.on_step(report)
+                    if stopped_by is None and (stopped_by := self._team.groups.news()) is not None:
+                        stop()
                 return stopped_by
             except BaseException as error:
-                if stopped_by is not None:
-                    if isinstance(error, WorkerLost):  # a Ctrl-C comes to all workers of a terminal
-                        raise stopped_by from error
+                if error is executor.failure:  # every step before it has come out
+                    if stopped_by is not None and isinstance(error, WorkerLost):
+                        raise stopped_by from error  # a Ctrl-C comes to all workers of a terminal
+                    raise
+                if is_own:
                     if isinstance(error, KeyboardInterrupt):  # the second one: at once
                         self.is_torn = True
                         self._client.close()
                         if isinstance(self._dense, SparseWorker):
                             self._dense.fail(error, step=self.step)
                     raise
-                stopped_by = error
+                stopped_by, is_own = error, True
+                self._team.groups.ask_to_stop(error)
                 if isinstance(error, KeyboardInterrupt):
                     logger.warning(
                         "interrupted at step %d; finishing the steps under way "

@@ -95,11 +95,8 @@ class Membership:
                 if self._worker.stage == "dense"
                 else Team(groups, has_joined=has_joined)
             )
-            try:
+            with Team(groups).telling():
                 self.step = self._meet(groups, dense, part, fresh=fresh)
-            except BaseException as error:
-                Team(groups).fail(error)
-                raise
             undo.pop_all()
 
     def _meet(self, groups: Groups, dense: DenseStep, part: DensePart, *, fresh: bool) -> int:

@@ -138,8 +138,9 @@ class Trainer:
         """
         found: dict[str, Any] = {}
         try:
-            yield found
-            self._membership.end(call, found)
+            with self._team.telling():
+                yield found
+                self._membership.end(call, found)
         except BaseException as error:
             self._membership.fail(error, step=self._loop.step)
             raise
@@ -178,8 +179,8 @@ class Trainer:
             eval_reader: Evaluated after each epoch.
             max_steps: Stop after so many steps of this call; None is no limit.
             save_to: A path that `save` is given after each epoch and at the end,
-                also when Ctrl-C or wrong data end it early, but
-                not with dense workers, which may have failed.
+                also when Ctrl-C ends it early, or wrong data do without dense workers,
+                if all workers stand between the same two steps.
             callbacks: Told how it goes; by default a line of progress on a
                 terminal.
             trace: A file for when each stage and each server did what, the latest

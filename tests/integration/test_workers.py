@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -264,10 +265,16 @@ def test_a_worker_that_is_killed_is_named_by_the_other(start, mode, rank, device
     killed.wait()
     _, error = other.communicate(timeout=20)
     assert other.returncode == 1
-    assert "WorkerLost" in error
-    assert f"worker {rank}" in error
+    # Whoever noticed it, a server perhaps, the meeting tells it.
+    said = rf"hetero_pipe\.errors\.WorkerLost: worker {rank} \(.*:{killed.pid}\) is lost: it ended"
+    assert re.match(said, error.splitlines()[-1])
     for server in servers:  # they leave as well, and say that not all went well
         assert server.process.wait(20) == 1
+
+
+READING = "failed in stage read at step 5: DataError: line 7 has no label"
+LEAVING = "failed: SystemExit: 7"
+NAN = r"failed in stage dense at step 5: NonFiniteError: gradients must be finite, got \[nan"
 
 
 @pytest.mark.slow
@@ -288,19 +295,50 @@ def test_a_worker_whose_device_is_full_is_named_and_all_end(start, on_emulated_d
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["sync", pytest.param("bounded", marks=pytest.mark.long)])
-def test_ctrl_c_ends_all_between_two_steps(start, run, tmp_path, mode):
+@pytest.mark.parametrize(
+    ("mode", "every", "failure"),
+    [
+        # Worker 0 waits on a server by then, which has another word for it.
+        ("bounded", 3, ("exit_at", 7, LEAVING)),
+        # It waits for nobody for long.
+        ("async", 10**6, ("torn_at", 1, READING)),
+        pytest.param("async", 3, ("nan_at", 1, NAN), marks=pytest.mark.long),
+        pytest.param("sync", 3, ("torn_at", 1, READING), marks=pytest.mark.long),
+        pytest.param("cpu_only", 3, ("exit_at", 7, LEAVING), marks=pytest.mark.long),
+    ],
+)
+def test_why_the_first_worker_failed_is_told_by_the_other(start, mode, every, failure):
+    how, code, said = failure
+    at = 5 + (how != "torn_at")  # calls are counted from 1
+    workers, _ = start(
+        2,
+        mode=mode,
+        every=every,
+        epochs=1000,
+        each=lambda rank: {how: at, "delay": 1.0} if rank else {},
+    )
+    errors = [worker.communicate(timeout=LATER)[1] for worker in workers]
+    assert [worker.returncode for worker in workers] == [1, code]
+    last = errors[0].splitlines()[-1]
+    named = rf"hetero_pipe\.errors\.WorkerLost: worker 1 \(.*:{workers[1].pid}\) {said}"
+    assert re.match(named, last), errors
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "mode",
+    ["bounded", *(pytest.param(mode, marks=pytest.mark.long) for mode in ("sync", "async"))],
+)
+def test_ctrl_c_of_one_ends_all_between_two_steps(start, run, tmp_path, mode):
     saved = str(tmp_path / "saved")
     workers, servers = start(2, mode=mode, epochs=1000, tell=True, save_to=saved)
     for worker in workers:
         assert json.loads(worker.stdout.readline()) == {"began": True}
-    # In `sync`, Ctrl-C of one is one of all.
-    for worker in workers[:1] if mode == "sync" else workers:
-        worker.send_signal(signal.SIGINT)
-    for worker in workers:
-        _, error = worker.communicate(timeout=LATER)
-        assert "KeyboardInterrupt" in error
-        assert "WorkerLost" not in error
+    workers[1].send_signal(signal.SIGINT)
+    errors = [worker.communicate(timeout=LATER)[1] for worker in workers]
+    named = rf"KeyboardInterrupt: worker 1 \(.*:{workers[1].pid}\) was interrupted"
+    assert re.fullmatch(named, errors[0].splitlines()[-1]), errors
+    assert errors[1].splitlines()[-1] == "KeyboardInterrupt", errors
     assert [server.process.wait(LATER) for server in servers] == [0, 0]
     assert run(2, mode=mode, steps=3, load=saved, epochs=1000)[0]["steps"] == 3
 

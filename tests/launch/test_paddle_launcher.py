@@ -165,6 +165,14 @@ def test_each_worker_takes_a_device_of_its_host(
     assert taken == [f"emulated:{number}" for number in expected]
 
 
+@pytest.mark.long
+@pytest.mark.parametrize(("how", "code"), [("exit", 7), ("kill", 256 - signal.SIGKILL)])
+def test_of_trainers_that_train_the_code_is_of_the_first_that_failed(how, code, launch):
+    launcher = launch(ROWS.with_name("fail.py"), "--mode", "bounded", "--how", how)
+    assert launcher.code() == code
+    assert re.search(r"^error: worker 1 \(", launcher.log("workerlog.0"), re.MULTILINE)
+
+
 def test_a_dry_run_ends_and_tells_the_plan(launch):
     launcher = launch(TRAIN, "--dry-run", "--mode", "sync")
     assert launcher.code() == 0

@@ -27,9 +27,9 @@ def build(folder: Path = FOLDER / "build") -> Path:
         FileNotFoundError: There is no g++, or no Paddle that has custom devices.
         subprocess.CalledProcessError: The sources do not compile.
     """
-    headers = Path(sysconfig.get_path("purelib")) / "paddle" / "include"
-    if not (headers / "paddle/phi/backends/device_ext.h").exists():
-        raise FileNotFoundError(f"device_ext.h comes with a Paddle wheel, got none in {headers}")
+    wheel = Path(sysconfig.get_path("purelib")) / "paddle"
+    if not (wheel / "include/paddle/phi/backends/device_ext.h").exists():
+        raise FileNotFoundError(f"device_ext.h comes with a Paddle wheel, got none in {wheel}")
     library = folder / NAME
     sources = sorted(FOLDER.glob("*.cc"))
     inputs = [*sources, *FOLDER.glob("*.h")]
@@ -37,7 +37,12 @@ def build(folder: Path = FOLDER / "build") -> Path:
         return folder
     folder.mkdir(parents=True, exist_ok=True)
     flags = ["-std=c++17", "-O2", "-fPIC", "-shared", "-pthread", "-Wall", "-Wextra", "-Werror"]
-    subprocess.run(["g++", *flags, f"-I{headers}", *sources, "-o", library], check=True)
+    # As Paddle's config.h has them; that cannot be included, it asks for headers of oneDNN which
+    # the wheel does not have. No class that is used here has another layout for want of them.
+    flags += ["-DPADDLE_WITH_CUSTOM_DEVICE", "-DPADDLE_WITH_CUSTOM_KERNEL"]
+    flags += ["-isystem", str(wheel / "include"), f"-L{wheel / 'libs'}"]
+    libraries = ["-l:libphi_core.so", "-l:libcommon.so"]  # Paddle has loaded them by then
+    subprocess.run(["g++", *flags, *sources, *libraries, "-o", library], check=True)
     return folder
 
 

@@ -3,6 +3,10 @@
 // A row is a name of Paddle's with the function whose signature its kernels have.
 // What is not here, Paddle runs in the calling thread, on copies.
 
+#include <cmath>
+#include <cstring>
+#include <limits>
+
 #include "launch.h"
 #include "paddle/phi/kernels/activation_kernel.h"
 #include "paddle/phi/kernels/assign_kernel.h"
@@ -20,30 +24,67 @@
 namespace emulated {
 namespace {
 
-template <class Name, class Signature>
-bool Register() {
-  Launched<Name, phi::DataType::BOOL, Signature>::Register();
-  Launched<Name, phi::DataType::INT32, Signature>::Register();
-  Launched<Name, phi::DataType::INT64, Signature>::Register();
-  Launched<Name, phi::DataType::FLOAT32, Signature>::Register();
-  Launched<Name, phi::DataType::FLOAT64, Signature>::Register();
+template <phi::DataType kType, class Name, class Signature>
+void RegisterType(phi::DataType own_type, typename Launched<Name, kType, Signature>::Function own) {
+  Launched<Name, kType, Signature>::Register(kType == own_type ? own : nullptr);
+}
+
+// Registers the kernels of a name; for one type of elements perhaps a function of this file.
+template <class Name, class Signature, class Function = std::nullptr_t>
+bool Register(phi::DataType own_type = phi::DataType::UNDEFINED, Function own = nullptr) {
+  RegisterType<phi::DataType::BOOL, Name, Signature>(own_type, own);
+  RegisterType<phi::DataType::INT32, Name, Signature>(own_type, own);
+  RegisterType<phi::DataType::INT64, Name, Signature>(own_type, own);
+  RegisterType<phi::DataType::FLOAT32, Name, Signature>(own_type, own);
+  RegisterType<phi::DataType::FLOAT64, Name, Signature>(own_type, own);
   return true;
 }
 
-#define EMULATED_KERNEL(name, ...)              \
+#define EMULATED_NAME(name)                     \
   struct Name_##name {                          \
     static constexpr const char* kName = #name; \
-  };                                            \
+  };
+
+#define EMULATED_KERNEL(name, ...) \
+  EMULATED_NAME(name)              \
   [[maybe_unused]] const bool has_##name = Register<Name_##name, decltype(&__VA_ARGS__)>();
+
+#define EMULATED_OWN_KERNEL(name, type, own, ...) \
+  EMULATED_NAME(name)                             \
+  [[maybe_unused]] const bool has_##name =        \
+      Register<Name_##name, decltype(&__VA_ARGS__)>(phi::DataType::type, own);
 
 using Cpu = phi::CPUContext;
 
-EMULATED_KERNEL(all, phi::AllKernel<bool, Cpu>)
+// Whether gradients are finite is asked at the end of each step, and a device tells it in
+// microseconds. The CPU's two kernels take 0.9 ms for 400,000 floats, these 0.1.
+
+void IsFinite(const phi::DeviceContext&, const phi::DenseTensor& x, phi::DenseTensor* out) {
+  const float* from = x.data<float>();
+  bool* to = out->data<bool>();
+  const int64_t size = x.numel();
+  for (int64_t i = 0; i < size; ++i) {
+    to[i] = std::fabs(from[i]) <= std::numeric_limits<float>::max();
+  }
+}
+
+void All(const phi::DeviceContext& context, const phi::DenseTensor& x,
+         const std::vector<int64_t>& axes, bool keeps_axes, phi::DenseTensor* out) {
+  if (out->numel() == 1) {
+    *out->data<bool>() = std::memchr(x.data(), 0, x.numel()) == nullptr;
+    return;
+  }
+  const phi::KernelKey key(phi::Backend::CPU, phi::DataLayout::ALL_LAYOUT, phi::DataType::BOOL);
+  const phi::Kernel& on_cpu = phi::KernelFactory::Instance().SelectKernel("all", key);
+  on_cpu.GetVariadicKernelFn<decltype(&All)>()(context, x, axes, keeps_axes, out);
+}
+
+EMULATED_OWN_KERNEL(all, BOOL, All, phi::AllKernel<bool, Cpu>)
 EMULATED_KERNEL(assign, phi::AssignKernel<Cpu>)
 EMULATED_KERNEL(cast, phi::CastKernel<float, Cpu>)
 EMULATED_KERNEL(full, phi::FullKernel<float, Cpu>)
 EMULATED_KERNEL(full_like, phi::FullLikeKernel<float, Cpu>)
-EMULATED_KERNEL(isfinite, phi::IsfiniteKernel<float, Cpu>)
+EMULATED_OWN_KERNEL(isfinite, FLOAT32, IsFinite, phi::IsfiniteKernel<float, Cpu>)
 EMULATED_KERNEL(mean_all, phi::MeanAllKernel<float, Cpu>)
 EMULATED_KERNEL(mean_all_grad, phi::MeanAllGradKernel<float, Cpu>)
 EMULATED_KERNEL(scale, phi::ScaleKernel<float, Cpu>)

@@ -104,12 +104,15 @@ class Launched;
 template <class Name, phi::DataType kType, class... Arguments>
 class Launched<Name, kType, void (*)(const phi::CPUContext&, Arguments...)> {
  public:
-  // Makes it Paddle's kernel for the device, if the CPU has one of this type.
-  static void Register() {
+  using Function = void (*)(const phi::DeviceContext&, Arguments...);
+
+  // Makes it Paddle's kernel for the device, if the CPU has one of this type. The
+  // stream runs that one, or `own`, which does the same.
+  static void Register(Function own = nullptr) {
     const auto& of_name = phi::KernelFactory::Instance().kernels()[Name::kName];
     const auto found = of_name.find({phi::Backend::CPU, phi::DataLayout::ALL_LAYOUT, kType});
     if (found == of_name.end()) return;
-    on_cpu_ = found->second.template GetVariadicKernelFn<Function>();
+    run_ = own != nullptr ? own : found->second.template GetVariadicKernelFn<Function>();
     phi::Kernel kernel(PHI_KERNEL(Launch), PHI_VARIADIC_KERNEL(Launch));
     *kernel.mutable_args_def() = found->second.args_def();
     const phi::Backend backend = paddle::experimental::StringToBackend("emulated");
@@ -123,18 +126,16 @@ class Launched<Name, kType, void (*)(const phi::CPUContext&, Arguments...)> {
     std::tuple<Held<Arguments>...> held(Held<Arguments>(context, arguments)...);
     reinterpret_cast<Stream*>(context.stream())->Add([held = std::move(held)]() mutable {
       const auto* cpu = phi::DeviceContextPool::Instance().Get(phi::CPUPlace());
-      std::apply([cpu](auto&... each) { on_cpu_(*cpu, each.get()...); }, held);
+      std::apply([cpu](auto&... each) { run_(*cpu, each.get()...); }, held);
     });
   }
 
  private:
-  using Function = void (*)(const phi::DeviceContext&, Arguments...);
-
   static void Move(phi::TensorArgDef* argument, phi::Backend backend) {
     if (argument->backend == phi::Backend::CPU) argument->SetBackend(backend);
   }
 
-  static inline Function on_cpu_ = nullptr;
+  static inline Function run_ = nullptr;
 };
 
 }  // namespace emulated

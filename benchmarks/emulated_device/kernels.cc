@@ -24,35 +24,26 @@
 namespace emulated {
 namespace {
 
-template <phi::DataType kType, class Name, class Signature>
-void RegisterType(phi::DataType own_type, typename Launched<Name, kType, Signature>::Function own) {
-  Launched<Name, kType, Signature>::Register(kType == own_type ? own : nullptr);
-}
+// The kernels of a name, for each type of elements; for one of them perhaps a function of this
+// file.
+template <class Name, class Signature, phi::DataType... kTypes>
+struct Kernels {
+  using Function = typename Launched<Name, phi::DataType::FLOAT32, Signature>::Function;
 
-// Registers the kernels of a name; for one type of elements perhaps a function of this file.
-template <class Name, class Signature, class Function = std::nullptr_t>
-bool Register(phi::DataType own_type = phi::DataType::UNDEFINED, Function own = nullptr) {
-  RegisterType<phi::DataType::BOOL, Name, Signature>(own_type, own);
-  RegisterType<phi::DataType::INT32, Name, Signature>(own_type, own);
-  RegisterType<phi::DataType::INT64, Name, Signature>(own_type, own);
-  RegisterType<phi::DataType::FLOAT32, Name, Signature>(own_type, own);
-  RegisterType<phi::DataType::FLOAT64, Name, Signature>(own_type, own);
-  return true;
-}
+  Kernels(phi::DataType own_type, Function own) {
+    (Launched<Name, kTypes, Signature>::Register(kTypes == own_type ? own : nullptr), ...);
+  }
+};
 
-#define EMULATED_NAME(name)                     \
-  struct Name_##name {                          \
-    static constexpr const char* kName = #name; \
-  };
+#define EMULATED_OWN_KERNEL(name, type, own, ...)                                               \
+  struct Name_##name {                                                                          \
+    static constexpr const char* kName = #name;                                                 \
+  };                                                                                            \
+  const Kernels<Name_##name, decltype(&__VA_ARGS__), phi::DataType::BOOL, phi::DataType::INT32, \
+                phi::DataType::INT64, phi::DataType::FLOAT32, phi::DataType::FLOAT64>           \
+      kernels_##name(phi::DataType::type, own);
 
-#define EMULATED_KERNEL(name, ...) \
-  EMULATED_NAME(name)              \
-  [[maybe_unused]] const bool has_##name = Register<Name_##name, decltype(&__VA_ARGS__)>();
-
-#define EMULATED_OWN_KERNEL(name, type, own, ...) \
-  EMULATED_NAME(name)                             \
-  [[maybe_unused]] const bool has_##name =        \
-      Register<Name_##name, decltype(&__VA_ARGS__)>(phi::DataType::type, own);
+#define EMULATED_KERNEL(name, ...) EMULATED_OWN_KERNEL(name, UNDEFINED, nullptr, __VA_ARGS__)
 
 using Cpu = phi::CPUContext;
 

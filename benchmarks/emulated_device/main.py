@@ -1,13 +1,14 @@
 """Do copies and kernels of a device overlap with the rest? On a device that is emulated.
 
-Prints a Markdown table; README.md beside this file tells what is measured.
+Stages one after another, then overlapped in one process, then in several. All ways
+take turns in each round; README.md beside this file tells what is measured.
 """
 
 import argparse
+import json
 import os
-import statistics
 import sys
-from pathlib import Path
+from dataclasses import asdict
 
 import emulated
 
@@ -16,88 +17,61 @@ if "CUSTOM_DEVICE_ROOT" not in os.environ:  # Paddle looks there when it is impo
     os.execve(sys.executable, [sys.executable, *sys.argv], {**device, **os.environ})
 
 import paddle
-from paddle import nn
+from job import JOBS, run_job
+from one_process import WAYS, OneProcess
+from run import HEADER, Run, row
+from stated import BATCH, NAME
 
 import hetero_pipe as hp
 
-NAME, DIM, BATCH = "emulated:0", 16, 4096
-
-
-class _Kernel(paddle.autograd.PyLayer):
-    """Rows `[u, dim]` to logits `[batch]` of zero; gradients are a constant, some time later."""
-
-    @staticmethod
-    def forward(ctx, rows, model, logits):
-        ctx.model, ctx.shape = model, tuple(rows.shape)
-        return logits.clone()
-
-    @staticmethod
-    def backward(ctx, _):
-        # Last: kernels that fall back to the CPU wait for the stream, so there is none after it.
-        emulated.compute(paddle.device.current_stream(NAME), ctx.model.seconds)
-        return ctx.model.gradients_of(ctx.shape)
-
-
-class StatedTime(nn.Layer):
-    """Takes the rows of a batch and gives back gradients `seconds` later. Computes nothing."""
-
-    def __init__(self, slots: tuple[str, ...], seconds: float) -> None:
-        super().__init__()
-        self.embedding = hp.Embedding(slots, dim=DIM, name="embedding")
-        self.seconds = seconds
-        self._gradients: dict[tuple[int, ...], list[paddle.Tensor]] = {}
-
-    def gradients_of(self, shape: tuple[int, ...]) -> paddle.Tensor:
-        """Returns a constant of a shape, which is made once."""
-        if shape not in self._gradients:
-            self._gradients[shape] = [paddle.full(shape, 1e-4)]
-        return self._gradients[shape][0].detach()
-
-    def forward(self, batch):  # as hp.Trainer calls it
-        """Returns logits `[batch]`."""
-        rows = batch.pulled["embedding"].rows  # not what a model does: hp.Embedding pools them
-        return _Kernel.apply(rows, self, paddle.zeros([len(batch["label"])]))
-
-
-def measure(seconds: float, staleness: int, num_batches: int) -> tuple[float, str]:
-    """Returns batches a second of a device that takes `seconds` a batch, and the longest stage."""
-    reader = hp.synthetic_criteo(num_samples=BATCH * (num_batches + 8), batch_size=BATCH, seed=1)
-    model = StatedTime(reader.slots, seconds)
-    with hp.Trainer(model, staleness=staleness) as trainer:
-        trainer.fit(reader, max_steps=8, callbacks=[])  # buffers are made
-        result = trainer.fit(reader, max_steps=num_batches, callbacks=[])
-    return result.num_steps / result.seconds, result.timeline.bottleneck or "none"
+NUM_BATCHES, WARM_STEPS = 8, 16
 
 
 def main() -> None:
     """Measures and prints."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     add = parser.add_argument
-    add("--batches", type=int, default=60, help="default: %(default)s")
-    add("--rounds", type=int, default=3, help="default: %(default)s")
-    add("--ms", type=float, nargs="+", default=[10, 5, 2], help="of a batch's kernels")
+    add("--quick", action="store_true", help="5 ms alone, one round of 30 batches")
+    add("--json", action="store_true", help="last line is one JSON object")
+    add("--rounds", type=int, help="default: 3")
+    add("--batches", type=int, help="of a run; default: 100")
+    add("--ms", type=float, nargs="+", help="of a batch's kernels; default: 10 5 2")
+    add("--ways", choices=["process", "jobs"], help="one process, or several; default: both")
+    add("--verbose", action="store_true", help="show what the processes of a job say")
     flags = parser.parse_args()
+    rounds = flags.rounds or (1 if flags.quick else 3)
+    num_steps = flags.batches or (30 if flags.quick else 100)
     paddle.set_device(NAME)
-    print("| emulated, ms a batch | k | batches/s, median (min, max) | of its limit | longest |")
-    print("| --- | --- | --- | --- | --- |")
-    for milliseconds in flags.ms:
-        limit = 1e3 / milliseconds
-        for staleness in (0, 1, 2, 4):
-            runs = [
-                measure(milliseconds / 1e3, staleness, flags.batches) for _ in range(flags.rounds)
-            ]
-            rates = sorted(rate for rate, _ in runs)
-            middle = statistics.median(rates)
-            cells = [
-                f"{milliseconds:g}",
-                f"{staleness}",
-                f"{middle:.1f} ({rates[0]:.1f}, {rates[-1]:.1f})",
-                f"{middle / limit:.2f}",
-                runs[-1][1],
-            ]
-            print(f"| {' | '.join(cells)} |", flush=True)
+    batches = list(hp.synthetic_criteo(num_samples=NUM_BATCHES * BATCH, batch_size=BATCH, seed=1))
+    found: dict[tuple[float, str], list[Run]] = {}
+    print(HEADER)
+    for milliseconds in flags.ms or ([5.0] if flags.quick else [10.0, 5.0, 2.0]):
+        runs: dict[str, list[Run]] = {}
+        with OneProcess(batches, milliseconds / 1e3) as process:
+            ways = () if flags.ways == "jobs" else WAYS
+            for way in ways:
+                process.run(way, WARM_STEPS)  # makes rows and buffers
+            for _ in range(rounds):
+                for way in ways:
+                    runs.setdefault(way, []).append(process.run(way, num_steps))
+                for job in () if flags.ways == "process" else JOBS:
+                    run = run_job(
+                        job, milliseconds=milliseconds, num_steps=num_steps, verbose=flags.verbose
+                    )
+                    runs.setdefault(str(job), []).append(run)
+        for way, of_way in runs.items():
+            found[milliseconds, way] = of_way
+            print(row(milliseconds, way, of_way), flush=True)
+    if flags.json:
+        told = [
+            {"is_emulated": True, "ms": milliseconds, "way": way, "share": run.share, **asdict(run)}
+            for (milliseconds, way), of_way in found.items()
+            for run in of_way
+        ]
+        print(json.dumps({"cores": os.cpu_count(), "runs": told}))
 
 
 if __name__ == "__main__":
-    assert Path(emulated.__file__).parent == Path(__file__).parent
     main()

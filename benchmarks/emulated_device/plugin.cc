@@ -1,11 +1,11 @@
 // The device as Paddle sees it: the functions of its device_ext.h, over Memory, Stream and Engine.
 //
-// Paddle 3.3 has no kernel for a device of this name, so it runs those of the
-// CPU: it brings the inputs to the host by synchronous copies, computes in the
-// calling thread, and takes the outputs back the same way. A real device has none
-// of these copies, so they take no time but their own. What takes the stated time
-// is what a program asks for by itself: asynchronous copies between host and
-// device or between devices, and `emulated_compute`, which stands for the kernels of a step.
+// What kernels.cc does not have, Paddle runs on the CPU: it brings the inputs to
+// the host by synchronous copies, computes in the calling thread, and takes the
+// outputs back the same way. A real device has none of these copies, so they take
+// no time but their own. What takes the stated time is what a program asks for by
+// itself: asynchronous copies between host and device or between devices, and
+// `emulated_compute`, which stands for the kernels of a step.
 
 #include <cstdlib>
 #include <cstring>
@@ -146,7 +146,9 @@ C_Status Allocate(const C_Device device, void** at, size_t size) {
   return *at == nullptr ? C_FAILED : C_SUCCESS;
 }
 
+// Waits as cudaFree does: what was launched may still use the memory.
 C_Status Free(const C_Device device, void* at, size_t size) {
+  SynchronizeDevice(device);
   DeviceOf(device).memory.Free(at, size);
   return C_SUCCESS;
 }

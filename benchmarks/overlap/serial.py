@@ -72,11 +72,19 @@ class SerialLoop:
         model: Has Embeddings.
         optimizer: Of its dense part, or None.
         servers: As of a Trainer.
+        device: Of the dense part, as Paddle names it.
     """
 
-    def __init__(self, model: paddle.nn.Layer, optimizer, servers: Sequence[str] | None) -> None:
+    def __init__(
+        self,
+        model: paddle.nn.Layer,
+        optimizer,
+        servers: Sequence[str] | None,
+        *,
+        device: str = "cpu",
+    ) -> None:
         self._layers = find_embeddings(model)
-        self._dense = DenseStep(model, loss=None, optimizer=optimizer, device=Device("cpu"))
+        self._dense = DenseStep(model, loss=None, optimizer=optimizer, device=Device(device))
         self._client = Client(servers)
         specs = [layer.spec(name) for name, layer in self._layers.items()]
         self._step = self._client.attach(specs)

@@ -150,22 +150,21 @@ class DenseStep:
                         computed = self._compute(batch, tables, there)
                     outputs.append(check_finite(step, tables, computed, device=self.device))
                     there.give_back()
-                    with self.device.launching():
-                        reducer.take(batch.size)
+                    reducer.take(batch.size)
             except NonFiniteError as error:
                 problem = error
             agreement = reducer.agree(problem, is_stopping=is_stopping)
             if agreement.weight == 0:
                 return None
+            # In one turn: each may wait for an upload, and the next step for this one.
             with self.device.launching():
                 reducer.give(agreement)
-            undo.pop_all()  # the step is taken
-        self.num_steps += 1
-        with self.device.launching():
-            if self._optimizer is not None:
-                step_optimizer(self._optimizer)
-            else:
-                self._clear_gradients()
+                undo.pop_all()  # the step is taken
+                self.num_steps += 1
+                if self._optimizer is not None:
+                    step_optimizer(self._optimizer)
+                else:
+                    self._clear_gradients()
         return outputs
 
     def _compute(

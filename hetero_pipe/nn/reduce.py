@@ -60,19 +60,22 @@ class Reducer:
         self._weight += weight
         if self._is_alone:
             return
-        for i, parameter in enumerate(self._parameters):
-            if parameter.grad is None:
-                continue
-            if parameter.grad.is_selected_rows():
-                raise ConfigError(
-                    "several workers reduce dense gradients, got a sparse one of "
-                    f"{parameter.name}; use hp.Embedding, or paddle.nn.Embedding(sparse=False)"
-                )
-            gradient = self._device.to_array(parameter.grad.astype("float32"))
-            part = gradient * np.float32(weight)
-            total = self._sums[i]
-            self._sums[i] = part if total is None else total + part
-            parameter.clear_gradient(False)
+        with self._device.launching():
+            for i, parameter in enumerate(self._parameters):
+                if parameter.grad is not None:
+                    self._take(i, parameter, weight)
+
+    def _take(self, i: int, parameter: paddle.Tensor, weight: int) -> None:
+        if parameter.grad.is_selected_rows():
+            raise ConfigError(
+                "several workers reduce dense gradients, got a sparse one of "
+                f"{parameter.name}; use hp.Embedding, or paddle.nn.Embedding(sparse=False)"
+            )
+        gradient = self._device.to_array(parameter.grad.astype("float32"))
+        part = gradient * np.float32(weight)
+        total = self._sums[i]
+        self._sums[i] = part if total is None else total + part
+        parameter.clear_gradient(False)
 
     def agree(self, problem: NonFiniteError | None, *, is_stopping: bool) -> Agreement:
         """Tells the others what came of this worker's batches and learns what of theirs.

@@ -10,6 +10,7 @@ import threading
 import emulated
 import numpy as np
 import paddle
+import paddle.nn.functional as F  # noqa: N812  # as everybody writes it
 import pytest
 from paddle import nn
 
@@ -217,6 +218,82 @@ def test_an_upload_takes_turns_with_who_launches(device):
         assert upload.is_alive()
     upload.join()
     values_of(device, [])
+
+
+# ------------------------------------------------------------------ kernels
+
+
+def numbers(*shape, of=np.float32):
+    rng = np.random.default_rng(len(shape))
+    return (rng.normal(size=shape) * 8).astype(of)
+
+
+def with_holes(of):
+    array = numbers(7, 5, of=of)
+    array[1, 2], array[3, 0], array[4, 4] = np.nan, np.inf, -np.inf
+    return array
+
+
+def entropy_and_gradient(logits, labels):
+    """The default loss with all that its backward gives."""
+    leaf = logits.detach()
+    leaf.stop_gradient = False
+    loss = F.binary_cross_entropy_with_logits(leaf, labels)
+    loss.backward()
+    return [loss.detach(), leaf.grad]
+
+
+FLOATS, WHOLE, TRUTH = (np.float32, np.float64), (np.int32, np.int64), numbers(6, 4) > 0
+KERNELS = [
+    ("isfinite", paddle.isfinite, [[with_holes(of)] for of in FLOATS]),
+    ("all", paddle.all, [[TRUTH], [TRUTH | True], [TRUTH[:0]]]),
+    ("all of an axis", lambda x: paddle.all(x, axis=1, keepdim=True), [[TRUTH | TRUTH[:1]]]),
+    ("stack", lambda *x: paddle.stack(list(x)), [[numbers(3), numbers(3) + 1], [TRUTH, ~TRUTH]]),
+    ("stack at an axis", lambda *x: paddle.stack(list(x), 1), [[numbers(2, 3), numbers(2, 3)]]),
+    ("sigmoid", F.sigmoid, [[numbers(9, of=of)] for of in FLOATS]),
+    ("full", lambda: paddle.full([3, 2], 1e-4), [[]]),
+    ("zeros", lambda: paddle.zeros([5], "int64"), [[]]),
+    ("full_like", lambda x: paddle.full_like(x, 3), [[numbers(4, of=of)] for of in FLOATS + WHOLE]),
+    ("assign", lambda x: x.clone(), [[numbers(3, 4, of=of)] for of in FLOATS + WHOLE] + [[TRUTH]]),
+    ("cast", lambda x: x.astype("float32"), [[numbers(6, of=of)] for of in (np.float64, *WHOLE)]),
+    ("cast to bool", lambda x: x.astype("bool"), [[np.array([0.0, 2.0], np.float32)]]),
+    ("scale", lambda x: paddle.scale(x, 3.0, 1.0), [[numbers(6, of=of)] for of in FLOATS + WHOLE]),
+    ("entropy", entropy_and_gradient, [[numbers(31), (numbers(31) > 0).astype(np.float32)]]),
+]
+
+
+@pytest.mark.parametrize(
+    ("launch", "arrays"),
+    [
+        pytest.param(launch, arrays, id=f"{name}{[str(a.dtype) for a in arrays]}")
+        for name, launch, cases in KERNELS
+        for arrays in cases
+    ],
+)
+def test_a_kernel_is_launched_and_computes_what_the_cpus_does(device, launch, arrays):
+    with device.launching():
+        tensors = [device.to_tensor(array) for array in arrays]
+    has_computed = kernel(device, 0.3)
+    with device.launching():
+        found = launch(*tensors)
+        assert not has_computed.query(), "it waits for the kernels before it"
+    found = found if isinstance(found, list) else [found]
+    assert {str(tensor.place) for tensor in found} == {f"Place({NAME})"}
+    found = values_of(device, found)
+    paddle.set_device("cpu")
+    expected = launch(*(paddle.to_tensor(array) for array in arrays))
+    expected = expected if isinstance(expected, list) else [expected]
+    for one, other in zip(found, expected, strict=True):
+        assert one.dtype == other.numpy().dtype
+        np.testing.assert_array_equal(one, other.numpy())
+
+
+def test_memory_is_freed_when_what_may_write_to_it_has_ended(device):
+    has_computed = kernel(device, 0.3)
+    with device.launching():
+        paddle.full([8 << 20], 1.0)  # 32 MiB, which Paddle keeps
+        paddle.framework.core.device_empty_cache()
+    assert has_computed.query()
 
 
 # ------------------------------------------------------------------ training

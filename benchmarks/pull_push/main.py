@@ -24,7 +24,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ps_server.spec import Adagrad, TableSpec, Uniform
+from ps_server.keys import dedup
+from ps_server.spec import NUM_BUCKETS, Adagrad, TableSpec, Uniform
 from ps_server.table import Table
 
 DIM = 16
@@ -101,6 +102,10 @@ class Keys:
         """Returns the keys of numbers: all different, and spread over 64 bits."""
         return (numbers.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
 
+    def sent(self, numbers: NDArray[np.int64]) -> NDArray[np.uint64]:
+        """Returns the keys of numbers in the order in which a client sends them."""
+        return dedup(self.of(numbers), np.zeros(NUM_BUCKETS, np.uint16), num_owners=1).unique
+
     def uniform(self) -> NDArray[np.int64]:
         """Returns BATCH different numbers, each as likely as the other."""
         found = np.unique(self.rng.integers(0, self.num_rows, BATCH + BATCH // 8))
@@ -170,10 +175,10 @@ class Subjects:
             numbers = [draw() for _ in range(7)]
             lines = [(some % loops.num_lines).astype(np.uint32) for some in numbers[:2]]
             row = numbers[2].astype(np.uint32)
-            pulled, pushed, strange = (keys.of(numbers[i]) for i in (3, 4, 6))
+            pulled, pushed, strange = (keys.sent(numbers[i]) for i in (3, 4, 6))
             self.table.pull(pushed, out=out)  # a push is of keys that were pulled some time before
             for _ in range(BETWEEN):
-                self.table.pull(keys.of(keys.uniform()), out=out)
+                self.table.pull(keys.sent(keys.uniform()), out=out)
 
             def pull(which: NDArray[np.uint64]) -> None:
                 self.table.pull(which, out=out)
@@ -214,7 +219,7 @@ def two_threads(table: Table, keys: Keys, runs: int) -> dict[str, float]:
     """Pulls and pushes in one thread and in two, as many batches in each: wall time."""
     num_batches = 50
     gradients = np.full((BATCH, DIM), 1e-3, np.float32)
-    batches = [[keys.of(keys.uniform()) for _ in range(num_batches)] for _ in range(2)]
+    batches = [[keys.sent(keys.uniform()) for _ in range(num_batches)] for _ in range(2)]
     outs = [np.zeros((BATCH, DIM), np.float32) for _ in range(2)]
 
     def work(thread: int, operation: str) -> None:

@@ -4,7 +4,7 @@ The public names, loaded on first use: importing this package imports neither
 Paddle nor the native tables.
 """
 
-# Before Paddle: `hetero_pipe.nn.device` tells why.
+# Before Paddle: `hetero_pipe.nn.environment` tells why.
 import zlib  # noqa: F401
 from importlib import import_module
 from typing import Any

@@ -39,7 +39,15 @@ __all__ = [
 
 
 class HeteroPipeError(Exception):
-    """The root: catch it to catch all that hetero_pipe raises on purpose."""
+    """The root: catch it to catch all that hetero_pipe raises on purpose.
+
+    Attributes:
+        is_of_another: Whether another worker failed first, and this one because of it.
+        place: `stage read at step 5`; None if it did not happen in a pipeline.
+    """
+
+    is_of_another = False
+    place: str | None = None
 
 
 class ConfigError(HeteroPipeError, ValueError):
@@ -71,7 +79,9 @@ class DeviceOutOfMemory(HeteroPipeError):
 
 
 class WorkerLost(HeteroPipeError):
-    """Another worker of the job is gone, so that this one cannot go on; names it."""
+    """Another worker of the job is gone, so that this one cannot go on; names it, and why."""
+
+    is_of_another = True
 
 
 class ServerError(HeteroPipeError):

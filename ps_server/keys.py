@@ -39,7 +39,8 @@ class Dedup:
     """The unique keys of a batch, those of one server adjacent.
 
     Attributes:
-        unique: `[u]`, by owner, and for one owner by first occurrence.
+        unique: `[u]`, by owner, for one owner by the stripes of its tables, and
+            for one stripe by first occurrence.
         inverse: `[n]`, with `unique[inverse] == keys`.
         counts: Unique keys of each owner, `[num_owners]`; they sum to u.
     """
@@ -67,7 +68,7 @@ def dedup(keys: NDArray[np.uint64], owners: NDArray[np.uint16], *, num_owners: i
     ...     num_owners=1,
     ... )
     >>> found.unique, found.inverse, found.counts
-    (array([5, 3], dtype=uint64), array([0, 1, 0]), array([2]))
+    (array([3, 5], dtype=uint64), array([1, 0, 1]), array([2]))
     """
     return Dedup(*_native.dedup(keys, owners, num_owners))
 

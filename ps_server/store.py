@@ -4,19 +4,25 @@ The daemon serves a store over gRPC; a trainer without servers holds one in its
 own process. Both reach the same code, so both give the same bits.
 """
 
-import dataclasses
 import logging
 import math
-import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ps_server.catalog import (
+    NO_IDS,
+    Catalog,
+    RouteMismatch,
+    SpecMismatch,
+    StoreError,
+    TableNotFound,
+    TableStats,
+)
 from ps_server.checkpoint import (
     MAX_STEP,
     SnapshotError,
@@ -25,10 +31,11 @@ from ps_server.checkpoint import (
     rows_within,
     snapshots,
 )
+from ps_server.part import Gradients, Part, mean_of_parts
 from ps_server.route import Route
 from ps_server.spans import Recorder
 from ps_server.spec import NUM_BUCKETS, TableSpec
-from ps_server.table import Rows, Table
+from ps_server.table import Rows
 from ps_server.workers import MAX_WORKERS, WAIT_SECONDS, Stopping, WorkerLost, Workers
 
 __all__ = [
@@ -49,53 +56,11 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-NO_IDS: Mapping[str, int] = {}
-
-Gradients = Mapping[str, tuple[NDArray[np.uint64], NDArray[np.float32]]]
-"""Keys `[n]` and gradients, `[n, dim]` or flat, by table."""
-
-
-class StoreError(Exception):
-    """A store refused a request; nothing changed."""
-
-
-class TableNotFound(StoreError):
-    """The store holds no table of that name."""
-
-
-class SpecMismatch(StoreError):
-    """The store holds a table of that name with another spec."""
-
-
-class RouteMismatch(StoreError):
-    """The store serves as one of another set of servers."""
-
-
-@dataclass(frozen=True)
-class TableStats:
-    """What a table holds on one server.
-
-    Attributes:
-        spec: What the table is.
-        num_rows: Rows on this server.
-        memory_bytes: Of rows, optimizer state and index on this server.
-        last_step: The largest step pushed, 0 before the first.
-        id: Drawn at random when the table was created, never 0: a table that
-            was dropped and created anew is another.
-    """
-
-    spec: TableSpec
-    num_rows: int
-    memory_bytes: int
-    last_step: int
-    id: int
-
 
 class Store:
     """The tables of one server. All methods may be called from any thread.
 
-    A store takes the route of its first table and keeps it until its last
-    table is dropped; requests under another route are refused.
+    Requests under another route than that of its tables are refused.
 
     Args:
         num_workers: How many workers will join; None leaves it to them.
@@ -115,25 +80,20 @@ class Store:
     ) -> None:
         self.id = uuid4().hex
         self.recorder = Recorder()
-        self.workers: Workers[_Part] = Workers(
+        self.workers: Workers[Part] = Workers(
             num_workers=num_workers, on_over=on_over, recorder=self.recorder
         )
-        self._lock = threading.Lock()  # guards _tables and _route, never held during table work
+        self._catalog = Catalog()
         self._loading = threading.Lock()  # two loads of one table would mix their rows
-        self._tables: dict[str, Table] = {}
-        self._ids: dict[str, int] = {}  # of the tables, guarded likewise
-        self._route: Route | None = None
 
     @property
     def route(self) -> Route | None:
         """The route of the tables here, None while there is none."""
-        return self._route
+        return self._catalog.route
 
     def stats(self) -> list[TableStats]:
         """Returns what each table holds, by name."""
-        with self._lock:
-            tables = [(table, self._ids[name]) for name, table in sorted(self._tables.items())]
-        return [_stats_of(table, table_id) for table, table_id in tables]
+        return self._catalog.stats()
 
     def create_table(self, spec: TableSpec, route: Route) -> TableStats:
         """Creates a table, or attaches to the one there.
@@ -144,31 +104,11 @@ class Store:
             ValueError: This server is not in the route.
         """
         route.buckets_of(self.id)
-        with self._lock:
-            if self._route is not None and self._route.fingerprint != route.fingerprint:
-                raise RouteMismatch(
-                    f"this server's tables were created on the servers {self._route}, "
-                    f"got the servers {route}; name the same servers, or drop the tables first"
-                )
-            table = self._tables.get(spec.name)
-            if table is None:
-                table = self._tables[spec.name] = Table(spec)
-                self._ids[spec.name] = secrets.randbelow(2**64 - 1) + 1
-                self._route = route
-                optimizer = type(spec.optimizer).__name__
-                logger.info("created table %s, dim %d, %s", spec.name, spec.dim, optimizer)
-            elif table.spec != spec:
-                raise SpecMismatch(_difference(table.spec, spec))
-            table_id = self._ids[spec.name]
-        return _stats_of(table, table_id)
+        return self._catalog.create(spec, route)
 
     def drop_table(self, name: str) -> None:
         """Drops a table; one that is not there is no error."""
-        with self._lock:
-            if self._tables.pop(name, None) is not None:
-                logger.info("dropped table %s", name)
-            if not self._tables:
-                self._route = None
+        self._catalog.drop(name)
 
     def pull(
         self,
@@ -203,7 +143,7 @@ class Store:
             if rank is None:
                 raise ValueError(f"a pull that waits names its rank, got after_step={after_step}")
             self.workers.wait_to_pull(rank, after_step)
-        tables, _ = self._find(route, keys, ids)
+        tables, _ = self._catalog.find(route, keys, ids)
         return [
             table.pull(wanted, insert=insert)
             for table, wanted in zip(tables, keys.values(), strict=True)
@@ -255,7 +195,7 @@ class Store:
                 f"a part of a step has a rank and a weight of at least 0, got rank={rank}, "
                 f"weight={weight}"
             )
-        part = _Part(gradients, ids)
+        part = Part(gradients, ids)
         self.workers.push_part(
             rank, step, weight, part, lambda parts: self._apply_parts(route, parts, step)
         )
@@ -263,7 +203,7 @@ class Store:
     def _check_push(
         self, route: int, gradients: Gradients, step: int, ids: Mapping[str, int]
     ) -> None:
-        tables, _ = self._find(route, gradients, ids)
+        tables, _ = self._catalog.find(route, gradients, ids)
         if not 1 <= step <= MAX_STEP:
             raise ValueError(f"a push needs a step from 1 to {MAX_STEP}, got step={step}")
         for table, (keys, gradient) in zip(tables, gradients.values(), strict=True):
@@ -276,21 +216,15 @@ class Store:
 
     def _apply(self, route: int, gradients: Gradients, step: int, ids: Mapping[str, int]) -> None:
         """Applies what `_check_push` has found good."""
-        tables, _ = self._find(route, gradients, ids)
+        tables, _ = self._catalog.find(route, gradients, ids)
         for table, (keys, gradient) in zip(tables, gradients.values(), strict=True):
             table.push(keys, gradient.reshape(len(keys), table.spec.dim), step=step)
 
-    def _apply_parts(self, route: int, parts: Sequence[tuple[float, "_Part"]], step: int) -> None:
-        """Applies the mean of the parts of a step, by weight, as one push.
-
-        The table sums the gradients of equal keys in their order, which is that
-        of the ranks, whoever came first. So the result is the same in every run.
-        """
-        total = sum(weight for weight, _ in parts)
+    def _apply_parts(self, route: int, parts: Sequence[tuple[float, Part]], step: int) -> None:
+        """Applies the mean of the parts of a step, in the order of their ranks, as one push."""
         for _, part in parts:  # a table may have been dropped while the parts waited
-            self._find(route, part.gradients, part.ids)
-        scaled = [_scaled(part.gradients, weight / total) for weight, part in parts if weight > 0]
-        self._apply(route, _joined(scaled), step, NO_IDS)
+            self._catalog.find(route, part.gradients, part.ids)
+        self._apply(route, mean_of_parts(parts), step, NO_IDS)
 
     def save(
         self, route: int, name: str, *, ids: Mapping[str, int] = NO_IDS
@@ -301,7 +235,7 @@ class Store:
             TableNotFound: There is no such table.
             RouteMismatch: The route is another.
         """
-        (table,), held = self._find(route, [name], ids)
+        (table,), held = self._catalog.find(route, [name], ids)
         assert held is not None, "a store with a table has a route"
         return snapshots(table, held.buckets_of(self.id))
 
@@ -324,7 +258,7 @@ class Store:
             RouteMismatch: The route is another.
             SnapshotError: A snapshot is broken or of another table.
         """
-        (table,), held = self._find(route, [name], ids)
+        (table,), held = self._catalog.find(route, [name], ids)
         assert held is not None, "a store with a table has a route"
         owned = held.buckets_of(self.id)
         with self._loading:
@@ -343,7 +277,7 @@ class Store:
             TableNotFound: There is no such table.
             RouteMismatch: The route is another.
         """
-        (table,), _ = self._find(route, [name], NO_IDS)
+        (table,), _ = self._catalog.find(route, [name], NO_IDS)
         return table.export_rows(0, NUM_BUCKETS)
 
     def import_rows(self, route: int, name: str, rows: Rows) -> None:
@@ -353,76 +287,7 @@ class Store:
             TableNotFound: There is no such table.
             RouteMismatch: The route is another.
         """
-        (table,), _ = self._find(route, [name], NO_IDS)
+        (table,), _ = self._catalog.find(route, [name], NO_IDS)
         with self._loading:
             table.clear()
             table.import_rows(rows)
-
-    def _find(
-        self, route: int, names: Sequence[str] | Mapping[str, object], ids: Mapping[str, int]
-    ) -> tuple[list[Table], Route | None]:
-        """Returns the tables, and the route under which all of them are here."""
-        with self._lock:
-            tables = []
-            for name in names:
-                if name not in self._tables:
-                    held = ", ".join(sorted(self._tables)) or "none"
-                    raise TableNotFound(
-                        f"table {name!r} must be created first, this server holds {held}; "
-                        "a server that was restarted starts empty"
-                    )
-                if ids.get(name, self._ids[name]) != self._ids[name]:
-                    raise TableNotFound(
-                        f"table {name!r} must be the one that was attached to, got one that was "
-                        "created since; another trainer dropped it, with fresh=True (--fresh)"
-                    )
-                tables.append(self._tables[name])
-            if self._route is not None and self._route.fingerprint != route:
-                raise RouteMismatch(
-                    f"a request must come under the route of this server's tables, {self._route} "
-                    f"({self._route.fingerprint:#x}), got {route:#x}; another trainer dropped "
-                    "and re-created them"
-                )
-            return tables, self._route
-
-
-@dataclass(frozen=True, eq=False)
-class _Part:
-    """What one worker pushes of a step, and the tables that it means."""
-
-    gradients: Gradients
-    ids: Mapping[str, int]
-
-
-def _scaled(gradients: Gradients, share: float) -> Gradients:
-    if share == 1:  # of the only worker that still has data: nothing to copy
-        return gradients
-    return {
-        name: (keys, gradient.reshape(-1) * np.float32(share))
-        for name, (keys, gradient) in gradients.items()
-    }
-
-
-def _joined(parts: Sequence[Gradients]) -> Gradients:
-    """Returns all keys and gradients, flat, of each table, part after part."""
-    names = dict.fromkeys(name for part in parts for name in part)
-    joined = {}
-    for name in names:
-        keys, gradients = zip(*(part[name] for part in parts if name in part), strict=True)
-        joined[name] = np.concatenate(keys), np.concatenate([g.reshape(-1) for g in gradients])
-    return joined
-
-
-def _stats_of(table: Table, table_id: int) -> TableStats:
-    return TableStats(table.spec, table.num_rows, table.memory_bytes, table.last_step, table_id)
-
-
-def _difference(have: TableSpec, want: TableSpec) -> str:
-    fields = [field.name for field in dataclasses.fields(have)]
-    changed = [name for name in fields if getattr(have, name) != getattr(want, name)]
-    here = ", ".join(f"{name}={getattr(have, name)}" for name in changed)
-    got = ", ".join(f"{name}={getattr(want, name)}" for name in changed)
-    return (
-        f"table {have.name!r} has {here} here, got {got}; "
-        "drop it (fresh=True, --fresh) or rename the new one"
-    )

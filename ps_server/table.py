@@ -121,7 +121,7 @@ class Table:
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes of rows, optimizer state and index."""
+        """Bytes of rows, optimizer state, index, and what is kept of recent pulls."""
         return self._native.memory_bytes()
 
     @property

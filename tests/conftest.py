@@ -1,6 +1,7 @@
 """Real servers for tests, in this process and in processes of their own."""
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -148,3 +149,35 @@ def wait_until():
             time.sleep(0.002)
 
     return wait
+
+
+@pytest.fixture(scope="session")
+def emulated():
+    """The module that builds a device that is not the CPU, if it can be built here."""
+    paddle = pytest.importorskip("paddle")
+    if shutil.which("g++") is None:
+        pytest.skip("a custom device is compiled by g++, got none")
+    if paddle.__version__.startswith("2."):
+        pytest.skip(f"a custom device of Paddle 3, got Paddle {paddle.__version__}")
+    folder = str(ROOT / "benchmarks" / "emulated_device")
+    sys.path.insert(0, folder)
+    try:
+        import emulated
+    finally:
+        sys.path.remove(folder)
+    return emulated
+
+
+@pytest.fixture
+def on_emulated_device(emulated, monkeypatch):
+    """Has processes that the test starts see `emulated:0`, which Paddle then takes by itself."""
+    for name, value in emulated.environment(emulated.build()).items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.fixture(params=["cpu", "emulated:0"])
+def device(request):
+    """The name of a device that Paddle takes in processes that the test starts."""
+    if request.param != "cpu":
+        request.getfixturevalue("on_emulated_device")
+    return request.param

@@ -31,7 +31,7 @@ def test_a_command_is_the_main_of_its_module(name, module):
 
 
 def test_import_loads_zlib_and_neither_paddle_nor_the_tables():
-    # Paddle 2.6 loaded before zlib crashes it: hetero_pipe/nn/device.py.
+    # Paddle 2.6 loaded before zlib crashes it: hetero_pipe/nn/environment.py.
     code = (
         "import sys; before = {*sys.modules}; import hetero_pipe; print('zlib' in sys.modules, "
         "sorted({'paddle', 'ps_server._native'} & ({*sys.modules} - before)))"

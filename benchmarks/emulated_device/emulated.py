@@ -6,6 +6,7 @@ when Paddle is imported; `paddle.set_device("emulated:0")` then works.
 
 import ctypes
 import functools
+import os
 import subprocess
 import sys
 import sysconfig
@@ -43,12 +44,19 @@ def build(folder: Path = FOLDER / "build") -> Path:
     flags += ["-DPADDLE_WITH_CUSTOM_DEVICE", "-DPADDLE_WITH_CUSTOM_KERNEL"]
     flags += ["-isystem", str(wheel / "include"), f"-L{wheel / 'libs'}"]
     libraries = ["-l:libphi_core.so", "-l:libcommon.so"]  # Paddle has loaded them by then
-    subprocess.run(["g++", *flags, *sources, *libraries, "-o", library], check=True)
+    made = folder / f"{NAME}.{os.getpid()}"  # others may be building, or loading what is there
+    subprocess.run(["g++", *flags, *sources, *libraries, "-o", made], check=True)
+    made.replace(library)
     return folder
 
 
 def environment(
-    folder: Path, *, memory: float = 1 << 30, bandwidth: float = 12e9, num_devices: int = 1
+    folder: Path,
+    *,
+    memory: float = 1 << 30,
+    bandwidth: float = 12e9,
+    peer_bandwidth: float = 12e9,
+    num_devices: int = 1,
 ) -> dict[str, str]:
     """Returns what the environment of a process has that sees the device.
 
@@ -56,12 +64,14 @@ def environment(
         folder: As `build` returned it.
         memory: Bytes of a device.
         bandwidth: Bytes a second, each way between host and device.
+        peer_bandwidth: Bytes a second, each way between a device and those of other processes.
         num_devices: `emulated:0`, `emulated:1`, ...
     """
     return {
         "CUSTOM_DEVICE_ROOT": str(folder),
         "EMULATED_MEMORY": str(memory),
         "EMULATED_BANDWIDTH": str(bandwidth),
+        "EMULATED_PEER_BANDWIDTH": str(peer_bandwidth),
         "EMULATED_DEVICES": str(num_devices),
         # A view with strides is made contiguous by a kernel that has no fallback (3.3.1).
         "FLAGS_use_stride_kernel": "0",

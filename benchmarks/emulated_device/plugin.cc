@@ -4,49 +4,28 @@
 // the host by synchronous copies, computes in the calling thread, and takes the
 // outputs back the same way. A real device has none of these copies, so they take
 // no time but their own. What takes the stated time is what a program asks for by
-// itself: asynchronous copies between host and device, and `emulated_compute`,
-// which stands for the kernels of a step.
+// itself: asynchronous copies between host and device or between devices, and
+// `emulated_compute`, which stands for the kernels of a step.
 
 #include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <mutex>
-#include <set>
+#include <stdexcept>
 #include <vector>
 
-#include "engine.h"
-#include "memory.h"
+#include "device.h"
 #include "paddle/phi/backends/device_ext.h"
 #include "settings.h"
-#include "stream.h"
+#include "xccl.h"
 
 namespace emulated {
 namespace {
 
-struct Device {
-  explicit Device(const Settings& settings)
-      : memory(settings.memory), bandwidth(settings.bandwidth) {}
-
-  Seconds CopyTime(size_t size) const { return Seconds(static_cast<double>(size) / bandwidth); }
-
-  Memory memory;
-  const double bandwidth;
-  Engine from_host, to_host, compute;
-  std::mutex mutex;
-  std::set<Stream*> streams;  // guarded by mutex
-};
-
-// Never destroyed: Paddle destroys its streams when the process ends, after this library's statics.
-std::vector<std::unique_ptr<Device>>& Devices() {
-  static auto* const devices = new std::vector<std::unique_ptr<Device>>;
-  return *devices;
-}
-
-thread_local int current_device = 0;
-
-Device& DeviceOf(const C_Device device) { return *Devices()[device->id]; }
-Stream& StreamOf(C_Stream stream) { return *reinterpret_cast<Stream*>(stream); }
 Event& EventOf(C_Event event) { return *reinterpret_cast<Event*>(event); }
+
+// C_FAILED is "resource exhausted".
+C_Status StatusOf(bool is_reached) { return is_reached ? C_SUCCESS : C_INTERNAL_ERROR; }
 
 // ------------------------------------------------------------------ devices
 
@@ -63,12 +42,12 @@ C_Status Finalize() { return C_SUCCESS; }
 C_Status InitDevice(const C_Device) { return C_SUCCESS; }
 
 C_Status SetDevice(const C_Device device) {
-  current_device = device->id;
+  CurrentDevice() = device->id;
   return C_SUCCESS;
 }
 
 C_Status GetDevice(const C_Device device) {
-  device->id = current_device;
+  device->id = CurrentDevice();
   return C_SUCCESS;
 }
 
@@ -88,8 +67,9 @@ C_Status SynchronizeDevice(const C_Device device) {
     std::lock_guard<std::mutex> lock(DeviceOf(device).mutex);
     for (Stream* stream : DeviceOf(device).streams) marks.push_back(stream->Record());
   }
-  for (const Mark& mark : marks) mark.Wait();
-  return C_SUCCESS;
+  bool is_reached = true;
+  for (const Mark& mark : marks) is_reached &= mark.Wait();
+  return StatusOf(is_reached);
 }
 
 // ------------------------------------------------------------------ streams and events
@@ -112,12 +92,11 @@ C_Status DestroyStream(const C_Device device, C_Stream stream) {
 }
 
 C_Status QueryStream(const C_Device, C_Stream stream) {
-  return StreamOf(stream).Record().IsReached() ? C_SUCCESS : C_FAILED;
+  return StreamOf(stream).Record().IsOver() ? C_SUCCESS : C_FAILED;
 }
 
 C_Status SynchronizeStream(const C_Device, C_Stream stream) {
-  StreamOf(stream).Record().Wait();
-  return C_SUCCESS;
+  return StatusOf(StreamOf(stream).Record().Wait());
 }
 
 C_Status AddCallback(const C_Device device, C_Stream stream, C_Callback callback, void* data) {
@@ -144,17 +123,19 @@ C_Status RecordEvent(const C_Device, C_Stream stream, C_Event event) {
   return C_SUCCESS;
 }
 
+// What will never be reached is over, too, or who looks again and again would do so for ever.
 C_Status QueryEvent(const C_Device, C_Event event) {
-  return EventOf(event).mark().IsReached() ? C_SUCCESS : C_FAILED;
+  return EventOf(event).mark().IsOver() ? C_SUCCESS : C_FAILED;
 }
 
 C_Status SynchronizeEvent(const C_Device, C_Event event) {
-  EventOf(event).mark().Wait();
-  return C_SUCCESS;
+  return StatusOf(EventOf(event).mark().Wait());
 }
 
 C_Status StreamWaitEvent(const C_Device, C_Stream stream, C_Event event) {
-  StreamOf(stream).Add([mark = EventOf(event).mark()] { mark.Wait(); });
+  StreamOf(stream).Add([mark = EventOf(event).mark()] {
+    if (!mark.Wait()) throw std::runtime_error("it waits for one that has failed");
+  });
   return C_SUCCESS;
 }
 
@@ -289,6 +270,8 @@ void InitPlugin(CustomRuntimeParams* params) {
   device->async_memory_copy_h2d = emulated::CopyFromHost;
   device->async_memory_copy_d2h = emulated::CopyToHost;
   device->async_memory_copy_d2d = emulated::CopyWithin;
+
+  emulated::FillCollectives(device);
 }
 
 }  // extern "C"

@@ -26,7 +26,7 @@ double Number(const char* name, double otherwise) {
 Settings Settings::FromEnvironment() {
   return {static_cast<size_t>(Number("EMULATED_DEVICES", 1)),
           static_cast<size_t>(Number("EMULATED_MEMORY", 1 << 30)),
-          Number("EMULATED_BANDWIDTH", 12e9)};
+          Number("EMULATED_BANDWIDTH", 12e9), Number("EMULATED_PEER_BANDWIDTH", 12e9)};
 }
 
 }  // namespace emulated

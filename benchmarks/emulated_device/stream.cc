@@ -2,6 +2,8 @@
 
 #include <sys/prctl.h>
 
+#include <cstdio>
+#include <exception>
 #include <utility>
 
 namespace emulated {
@@ -12,21 +14,26 @@ void Progress::Reach(uint64_t mark) {
   changed_.notify_all();
 }
 
-void Progress::WaitFor(uint64_t mark) {
-  std::unique_lock<std::mutex> lock(mutex_);
-  changed_.wait(lock, [&] { return reached_ >= mark; });
+void Progress::Fail() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  has_failed_ = true;
+  changed_.notify_all();
 }
 
-bool Progress::HasReached(uint64_t mark) {
-  std::lock_guard<std::mutex> lock(mutex_);
+bool Progress::WaitFor(uint64_t mark) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  changed_.wait(lock, [&] { return reached_ >= mark || has_failed_; });
   return reached_ >= mark;
 }
 
-void Mark::Wait() const {
-  if (progress != nullptr) progress->WaitFor(number);
+bool Progress::IsOver(uint64_t mark) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return reached_ >= mark || has_failed_;
 }
 
-bool Mark::IsReached() const { return progress == nullptr || progress->HasReached(number); }
+bool Mark::Wait() const { return progress == nullptr || progress->WaitFor(number); }
+
+bool Mark::IsOver() const { return progress == nullptr || progress->IsOver(number); }
 
 Stream::Stream() : thread_([this] { Run(); }) {}
 
@@ -54,6 +61,7 @@ Mark Stream::Record() {
 void Stream::Run() {
   // What takes a stated time sleeps for it, and Linux adds 50 us to a sleep where nobody objects.
   prctl(PR_SET_TIMERSLACK, 1UL);
+  bool has_failed = false;
   for (uint64_t num_done = 0;;) {
     Work work;
     {
@@ -63,8 +71,15 @@ void Stream::Run() {
       work = std::move(waiting_.front());
       waiting_.pop_front();
     }
-    work();
-    progress_->Reach(++num_done);
+    if (has_failed) continue;
+    try {
+      work();
+      progress_->Reach(++num_done);
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "emulated device: a stream has failed: %s\n", error.what());
+      has_failed = true;
+      progress_->Fail();
+    }
   }
 }
 

@@ -12,19 +12,24 @@
 
 namespace emulated {
 
-// A number that rises, and that can be waited for.
+// A number that rises, until it does not any more, and that can be waited for.
 //
 // Thread safety: all methods may be called from any thread.
 class Progress {
  public:
   void Reach(uint64_t mark);
-  void WaitFor(uint64_t mark);
-  bool HasReached(uint64_t mark);
+  void Fail();  // nothing more is reached
+
+  // Returns whether it was reached, when it was or never will be.
+  bool WaitFor(uint64_t mark);
+  // Whether WaitFor returns at once.
+  bool IsOver(uint64_t mark);
 
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  uint64_t reached_ = 0;  // guarded by mutex_
+  uint64_t reached_ = 0;     // guarded by mutex_
+  bool has_failed_ = false;  // guarded by mutex_
 };
 
 // What a stream had been given when an event was recorded. A copy of it stays
@@ -33,11 +38,14 @@ struct Mark {
   std::shared_ptr<Progress> progress;  // null: never recorded, which is there already
   uint64_t number = 0;
 
-  void Wait() const;
-  bool IsReached() const;
+  bool Wait() const;  // whether it was reached
+  bool IsOver() const;
 };
 
 // Runs pieces of work one after another in a thread of its own.
+//
+// As on a GPU, the one that fails is told by who waits: after work that throws, a
+// stream runs nothing more, and its later marks are never reached.
 //
 // Thread safety: all methods may be called from any thread but the stream's own;
 // work that is added by one thread is run in the order in which that added it.

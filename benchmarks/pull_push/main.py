@@ -31,6 +31,7 @@ DIM = 16
 PAYLOAD = 2 * DIM * 4  # bytes of a row: weights and Adagrad's state
 BATCH = 50_000  # unique keys; about those of 4,096 samples of Criteo
 INDEX_BYTES = 27  # of a row, in the bare loops: what the table's index has at its usual load
+BETWEEN = 10  # pulls of other keys between a pull and its push: no cache holds the rows so long
 ZIPF = 1.05
 GROWTHS = 5
 SPEC = TableSpec("t", dim=DIM, optimizer=Adagrad(0.05), initializer=Uniform(-0.1, 0.1))
@@ -166,10 +167,13 @@ class Subjects:
         gradients = keys.rng.normal(scale=1e-2, size=(BATCH, DIM)).astype(np.float32)
         times: dict[str, list[float]] = {}
         for step in range(1, runs + 1):
-            numbers = [draw() for _ in range(6)]
+            numbers = [draw() for _ in range(7)]
             lines = [(some % loops.num_lines).astype(np.uint32) for some in numbers[:2]]
             row = numbers[2].astype(np.uint32)
-            pulled, pushed = keys.of(numbers[3]), keys.of(numbers[4])
+            pulled, pushed, strange = (keys.of(numbers[i]) for i in (3, 4, 6))
+            self.table.pull(pushed, out=out)  # a push is of keys that were pulled some time before
+            for _ in range(BETWEEN):
+                self.table.pull(keys.of(keys.uniform()), out=out)
 
             def pull(which: NDArray[np.uint64]) -> None:
                 self.table.pull(which, out=out)
@@ -188,6 +192,7 @@ class Subjects:
                     *(index, lines[1], rows, BATCH, gradients),
                 ),
                 "table_push": (push, pushed, step),
+                "table_push_unpulled": (push, strange, step),
             }.items():
                 times.setdefault(name, []).append(cpu_time(*call))
 
@@ -198,7 +203,10 @@ class Subjects:
             "pull_over_loop": ratio("loop_pull", "table_pull"),
             "pull_over_numpy": ratio("numpy_pull", "table_pull"),
             "push_over_loop": ratio("loop_push", "table_push"),
-            "push_over_loop_that_finds": ratio("loop_find_and_push", "table_push"),
+            "push_unpulled_over_loop": ratio("loop_push", "table_push_unpulled"),
+            "push_unpulled_over_loop_that_finds": ratio(
+                "loop_find_and_push", "table_push_unpulled"
+            ),
         }
 
 

@@ -104,6 +104,7 @@ def main(arguments: list[str]) -> None:
     """Trains, evaluates, and prints what came of it."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", force=True)  # Paddle's aside
     flags = parse(arguments)
+    hp.launch.take_device(flags)
     paddle.seed(flags.seed)
     sizes = {"dim": flags.dim, "lr": flags.lr, "seed": flags.seed}
     if flags.model == "din":

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from hetero_pipe.errors import ConfigError
-from hetero_pipe.launch import LocalJob, run_local_job
+from hetero_pipe.launch import LocalJob, add_arguments, run_local_job
+from hetero_pipe.plan import WorkersPlan
 
 __all__ = ["add_to"]
 
@@ -23,7 +24,8 @@ examples:
   hetero-pipe launch --servers 0 --workers 1 train.py  one process
 
 The exit code is 0 if every worker's was; otherwise that of the first process
-that failed, and the others are stopped. Ctrl-C reaches the workers, which finish
+that failed, not of one that failed because of it (75), and the others are
+stopped. Ctrl-C reaches the workers, which finish
 the steps under way; a second one gives them 6 seconds. No process outlives the
 command, not even one that is killed with -9.
 """
@@ -46,7 +48,8 @@ def add_to(commands: Any) -> None:  # argparse's sub-parsers, whose class is pri
     add("--dense", metavar="N", type=int, help="workers that do the dense part of sparse ones")
     add("--log-dir", metavar="DIR", type=Path, help="write each process's lines to a file, too")
     add("script", metavar="SCRIPT", help="ends in hp.launch.run(main)")
-    add("arguments", metavar="ARGUMENT", nargs=argparse.REMAINDER, help="the script's own")
+    rest = add("arguments", metavar="ARGUMENT", nargs=argparse.REMAINDER, help="the script's own")
+    rest.required = False  # or it is called missing beside SCRIPT
     parser.set_defaults(run=_run)
 
 
@@ -65,12 +68,30 @@ def _run(options: argparse.Namespace, _: Sequence[str]) -> int:
     if options.dense is not None and options.dense < 1:
         raise ConfigError(f"sparse workers need a dense one, got --dense {options.dense}")
     whole = 2 if options.workers is None else options.workers
-    return run_local_job(
-        LocalJob(
-            command=(options.script, *options.arguments),
-            num_servers=options.servers,
-            num_readers=whole if options.sparse is None else options.sparse,
-            num_dense=options.dense or 0,
-            log_dir=options.log_dir,
-        )
+    job = LocalJob(
+        command=(options.script, *options.arguments),
+        num_servers=options.servers,
+        num_readers=whole if options.sparse is None else options.sparse,
+        num_dense=options.dense or 0,
+        log_dir=options.log_dir,
     )
+    if job.num_servers == 0 and job.num_readers + job.num_dense > 1:
+        _check_own_tables(job, options.arguments)
+    return run_local_job(job)
+
+
+def _check_own_tables(job: LocalJob, arguments: Sequence[str]) -> None:
+    """Refuses workers without servers that, by the script's flags, share their tables there."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    add_arguments(parser)
+    try:
+        flags, _ = parser.parse_known_args(arguments)
+    except argparse.ArgumentError:  # the script says what is wrong with them
+        return
+    if not WorkersPlan(mode=flags.mode).has_own_tables:
+        raise ConfigError(
+            f"several workers share their tables on parameter servers, got {job.num_servers} "
+            f"servers for {job.num_readers + job.num_dense} workers in mode {flags.mode}; leave "
+            "--servers out, start one worker (--workers 1), or let each worker hold the tables: "
+            "--mode cpu_only behind the script"
+        )

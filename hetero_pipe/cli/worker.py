@@ -21,7 +21,7 @@ EPILOG = """\
 example, two hosts, 10.0.0.1 with servers and sparse workers, 10.0.0.2 with a device:
   JOB="--servers 10.0.0.1:7000 --num-workers 2 --dense-workers 10.0.0.2:7100 \\
        --coordinator 10.0.0.1:7200"
-  10.0.0.1$ ps-server --listen 10.0.0.1:7000
+  10.0.0.1$ ps-server --listen 10.0.0.1:7000 --num-workers 2
   10.0.0.1$ hetero-pipe worker $JOB --stage sparse --worker 0 train.py --epochs 3
   10.0.0.1$ hetero-pipe worker $JOB --stage sparse --worker 1 train.py --epochs 3
   10.0.0.2$ hetero-pipe worker $JOB --stage dense --worker 0 train.py --epochs 3
@@ -44,7 +44,8 @@ def add_to(commands: Any) -> None:  # argparse's sub-parsers, whose class is pri
     add_arguments(parser)
     add = parser.add_argument
     add("script", metavar="SCRIPT", help="ends in hp.launch.run(main)")
-    add("arguments", metavar="ARGUMENT", nargs=argparse.REMAINDER, help="the script's own")
+    rest = add("arguments", metavar="ARGUMENT", nargs=argparse.REMAINDER, help="the script's own")
+    rest.required = False  # or it is called missing beside SCRIPT
     parser.set_defaults(run=_run)
 
 

@@ -1,10 +1,8 @@
 """Client: what a worker holds to pull and push rows, wherever they live."""
 
-import logging
 import os
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
@@ -12,19 +10,14 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from hetero_pipe.client.ask import ask, await_all
+from hetero_pipe.client.attach import attach_tables
 from hetero_pipe.client.clock import clock_ahead
-from hetero_pipe.client.connect import Connection, check_route, connect_embedded, connect_servers
+from hetero_pipe.client.connect import Connection, connect_embedded, connect_servers
 from hetero_pipe.client.embedded import EmbeddedTransport
-from hetero_pipe.client.route import RoutedKeys, route_keys
-from hetero_pipe.client.transport import Reply, ServerStats, TraceAction
-from hetero_pipe.data import aligned_empty
-from hetero_pipe.errors import (
-    CheckpointError,
-    ConfigError,
-    HeteroPipeError,
-    ServerError,
-    TableNotFound,
-)
+from hetero_pipe.client.route import RoutedKeys, assemble, route_keys, slices_of
+from hetero_pipe.client.transport import Reply, TraceAction
+from hetero_pipe.errors import CheckpointError, ConfigError, TableNotFound
 from ps_server.spans import Spans
 from ps_server.spec import TableSpec
 from ps_server.store import Rows, SnapshotError, buckets_of_snapshot
@@ -32,8 +25,6 @@ from ps_server.store import Rows, SnapshotError, buckets_of_snapshot
 __all__ = ["Client"]
 
 Value = TypeVar("Value")
-
-logger = logging.getLogger(__name__)
 
 
 class Client:
@@ -88,39 +79,9 @@ class Client:
             ServerError: Some servers hold a table and some do not.
         """
         wanted = {spec.name: spec for spec in specs}
-        if fresh:
-            for name in wanted:
-                self._ask(partial(_drop, name))
-        stats = self._ask(lambda c: c.control.stats())
-        for connection, held in zip(self._connections, stats, strict=True):
-            check_route(self._route, connection.ref.address, held)
-        for name in wanted:
-            self._check_whole(name, [name in held.tables for held in stats])
-        return max((self._attach_one(spec, stats) for spec in wanted.values()), default=0)
-
-    def _attach_one(self, spec: TableSpec, stats: Sequence[ServerStats]) -> int:
-        tables = self._ask(lambda c: c.control.create_table(spec, self._route))
-        if any(spec.name in held.tables for held in stats):
-            num_rows = sum(table.num_rows for table in tables)
-            logger.info(
-                "attached to table %s: %d rows on %s; training goes on with them, fresh=True "
-                "(--fresh) drops them",
-                spec.name,
-                num_rows,
-                self._route,
-            )
-        self._specs[spec.name] = spec
-        return max(table.last_step for table in tables)
-
-    def _check_whole(self, name: str, holds: Sequence[bool]) -> None:
-        if any(holds) and not all(holds):
-            without = [
-                c.ref.address for c, has in zip(self._connections, holds, strict=True) if not has
-            ]
-            raise ServerError(
-                f"table {name!r} must be on every server, got none on {', '.join(without)}; "
-                "start over with fresh=True (--fresh), then load a checkpoint"
-            )
+        step = attach_tables(self._route, self._connections, wanted, fresh=fresh)
+        self._specs |= wanted
+        return step
 
     def route(self, keys: NDArray[np.uint64]) -> RoutedKeys:
         """Returns the distinct keys of `keys` `[n]`, grouped by server."""
@@ -228,27 +189,23 @@ class Client:
         rank = self._rank if after_step is None else self._joined("after_step")
         replies = []
         for server, connection in enumerate(self._connections):
-            part = {
-                name: routed.keys[routed.slice_of(server)]
-                for name, routed in keys.items()
-                if routed.slice_of(server).stop > routed.slice_of(server).start
-            }
-            if part:
+            where = slices_of(server, keys)
+            if where:
                 reply = connection.data.pull(
                     self._route.fingerprint,
-                    part,
+                    {name: keys[name].keys[at] for name, at in where.items()},
                     insert=insert,
                     rank=rank,
                     after_step=after_step,
                     step=step,
                 )
-                replies.append((server, part, reply))
+                replies.append((where, reply))
         pieces: dict[str, list[tuple[slice, NDArray[np.float32]]]] = {name: [] for name in keys}
-        for server, part, reply in replies:
-            for name, rows in zip(part, reply.result(), strict=True):
-                pieces[name].append((keys[name].slice_of(server), rows))
+        for where, reply in replies:
+            for (name, at), rows in zip(where.items(), reply.result(), strict=True):
+                pieces[name].append((at, rows))
         return {
-            name: _assemble(len(routed.keys), self._specs[name].dim, pieces[name])
+            name: assemble(pieces[name], num_rows=len(routed.keys), dim=self._specs[name].dim)
             for name, routed in keys.items()
         }
 
@@ -293,20 +250,18 @@ class Client:
                     f"gradients of table {name!r} must have shape {list(wanted)}, got "
                     f"{list(gradient.shape)}"
                 )
+        moved = {name: keys[name] for name in gradients}
         replies = []
         for server, connection in enumerate(self._connections):
-            part = {}
-            for name, gradient in gradients.items():
-                where = keys[name].slice_of(server)
-                if where.stop > where.start:
-                    part[name] = (keys[name].keys[where], gradient[where])
+            where = slices_of(server, moved)
+            part = {n: (keys[n].keys[at], gradients[n][at]) for n, at in where.items()}
             if part or self._rank is not None:
                 replies.append(
                     connection.data.push(
                         self._route.fingerprint, part, step=step, rank=self._rank, weight=weight
                     )
                 )
-        _await_all(replies)
+        await_all(replies)
 
     def num_rows(self) -> dict[str, int]:
         """Returns the rows of each attached table, over all servers.
@@ -412,8 +367,7 @@ class Client:
             connection.data.close()
 
     def _ask(self, start: Callable[[Connection], Reply[Value]]) -> list[Value]:
-        """Asks every server, then waits for all; Ctrl-C ends the wait at once."""
-        return _await_all([start(connection) for connection in self._connections])
+        return ask(self._connections, start)
 
     def __enter__(self) -> "Client":
         return self
@@ -425,35 +379,3 @@ class Client:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
-
-
-def _drop(name: str, connection: Connection) -> Reply[None]:
-    return connection.control.drop_table(name)
-
-
-def _await_all(replies: Iterable[Reply[Value]]) -> list[Value]:
-    """Returns the answers when all are there; of failures, the first is raised then."""
-    values: list[Value] = []
-    failures: list[HeteroPipeError] = []
-    for reply in replies:
-        try:
-            values.append(reply.result())
-        except HeteroPipeError as error:
-            failures.append(error)
-    if failures:
-        raise failures[0]
-    return values
-
-
-def _assemble(
-    num_rows: int, dim: int, pieces: Sequence[tuple[slice, NDArray[np.float32]]]
-) -> NDArray[np.float32]:
-    """Returns the pieces in one array that starts at a multiple of 64 bytes."""
-    if len(pieces) == 1:
-        rows = pieces[0][1]
-        if rows.flags.writeable and rows.ctypes.data % 64 == 0:
-            return rows
-    whole = aligned_empty((num_rows, dim), np.float32)
-    for where, rows in pieces:
-        whole[where] = rows
-    return whole

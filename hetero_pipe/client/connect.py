@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from hetero_pipe.client.embedded import ADDRESS, EmbeddedTransport
 from hetero_pipe.client.transport import ControlPlane, DataPlane, ServerStats
 from hetero_pipe.client.transport.grpc import GrpcTransport
-from hetero_pipe.errors import ConfigError, RouteMismatch, ServerUnavailable
+from hetero_pipe.errors import ConfigError, ServerUnavailable
 from hetero_pipe.units import format_seconds
 from ps_server.route import Route, ServerRef
 
@@ -118,30 +118,3 @@ def _agree_on_route(addresses: Sequence[str], stats: Sequence[ServerStats]) -> R
         by_id = {ref.id: ref for ref in refs}
         route = Route(tuple(by_id[ref.id] for ref in held.servers))
     return route
-
-
-def check_route(route: Route, address: str, stats: ServerStats) -> None:
-    """Refuses a server that serves as one of another set.
-
-    Raises:
-        RouteMismatch: It does; the message names both sets, or the server that
-            was restarted and so is another one.
-    """
-    held = stats.route
-    if held is None or held.fingerprint == route.fingerprint:
-        return
-    ids = {server.id for server in route.servers}
-    gone = {server.address for server in held.servers if server.id not in ids}
-    restarted = [s.address for s in route.servers if s.address in gone]
-    if restarted:
-        raise RouteMismatch(
-            f"the tables of server {address} must be whole, got {', '.join(restarted)} restarted "
-            "since they were created, without its rows; start over with fresh=True (--fresh), "
-            "then load a checkpoint"
-        )
-    raise RouteMismatch(
-        f"the tables {', '.join(sorted(stats.tables))} of server {address} were created on the "
-        f"servers {held}, got the servers {route}; name the same servers (one that was restarted "
-        "is another), start over with fresh=True (--fresh) if the tables are this model's, or "
-        "restart the servers to drop them all"
-    )

@@ -1,14 +1,16 @@
-"""A batch's keys, each once, grouped by the server that owns them."""
+"""A batch's keys, each once, grouped by the server that owns them; their rows in one again."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hetero_pipe.data import aligned_empty
 from ps_server.keys import dedup
 from ps_server.route import Route
 
-__all__ = ["RoutedKeys", "route_keys"]
+__all__ = ["RoutedKeys", "assemble", "route_keys", "slices_of"]
 
 
 @dataclass(frozen=True)
@@ -36,3 +38,29 @@ def route_keys(keys: NDArray[np.uint64], route: Route) -> RoutedKeys:
     distinct = dedup(keys, route.owners, num_owners=len(route.servers))
     bounds = np.concatenate(([0], np.cumsum(distinct.counts)))
     return RoutedKeys(distinct.unique, distinct.inverse, bounds)
+
+
+def slices_of(server: int, keys: Mapping[str, RoutedKeys]) -> dict[str, slice]:
+    """Returns where the keys of a server lie, of each table that it has some of."""
+    slices = {name: routed.slice_of(server) for name, routed in keys.items()}
+    return {name: where for name, where in slices.items() if where.stop > where.start}
+
+
+def assemble(
+    pieces: Sequence[tuple[slice, NDArray[np.float32]]], *, num_rows: int, dim: int
+) -> NDArray[np.float32]:
+    """Returns the rows of all servers in one array that starts at a multiple of 64 bytes.
+
+    Args:
+        pieces: Where the rows of a server lie, and what they are.
+        num_rows: Of all.
+        dim: Weights of a row.
+    """
+    if len(pieces) == 1:
+        rows = pieces[0][1]
+        if rows.flags.writeable and rows.ctypes.data % 64 == 0:
+            return rows
+    whole = aligned_empty((num_rows, dim), np.float32)
+    for where, rows in pieces:
+        whole[where] = rows
+    return whole

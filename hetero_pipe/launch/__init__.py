@@ -7,7 +7,7 @@ which, `workers_plan` and `worker` make of them what a Trainer takes. It never
 trains, and nothing but it and `hetero_pipe.cli` reads the environment.
 """
 
-from hetero_pipe.launch.arguments import add_arguments, worker, workers_plan
+from hetero_pipe.launch.arguments import add_arguments, take_device, worker, workers_plan
 from hetero_pipe.launch.local import LocalJob, run_local_job
 from hetero_pipe.launch.run import begin, run
 
@@ -17,6 +17,7 @@ __all__ = [
     "begin",
     "run",
     "run_local_job",
+    "take_device",
     "worker",
     "workers_plan",
 ]

@@ -1,12 +1,13 @@
 """The flags by which every process of a job is told what it is."""
 
 import argparse
+import os
 from pathlib import Path
 
 from hetero_pipe.errors import ConfigError
 from hetero_pipe.plan import MODES, WIRES, Worker, WorkersPlan
 
-__all__ = ["add_arguments", "worker", "workers_plan"]
+__all__ = ["add_arguments", "take_device", "worker", "workers_plan"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -98,6 +99,21 @@ def worker(flags: argparse.Namespace) -> Worker:
     found = Worker(stage=stage, rank=flags.worker, coordinator=flags.coordinator)
     found.check(workers_plan(flags))
     return found
+
+
+def take_device(flags: argparse.Namespace) -> None:
+    """Has a worker train on a device that no other worker of its host has, if there are as many.
+
+    To be called before the model is made. Worker r takes that of number r, and
+    begins again with the first where there are fewer; ranks of a host are to
+    follow one another. A choice of its own is left alone (FLAGS_selected_gpus),
+    and so is a sparse worker, which has no dense part.
+    """
+    from hetero_pipe.nn import current_device, take_device  # noqa: PLC0415  # it takes seconds
+
+    kind = current_device().partition(":")[0]
+    if flags.stage != "sparse" and f"FLAGS_selected_{kind}s" not in os.environ:
+        take_device(flags.worker)
 
 
 def _names(text: str) -> list[str]:

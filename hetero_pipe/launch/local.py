@@ -13,6 +13,7 @@ from pathlib import Path
 
 from hetero_pipe.errors import ConfigError, ServerUnavailable
 from hetero_pipe.launch.process import Output, Process
+from hetero_pipe.launch.run import FOLLOWED
 
 __all__ = ["LocalJob", "run_local_job"]
 
@@ -24,6 +25,9 @@ HOST = "127.0.0.1"
 
 # From SIGTERM, or a second Ctrl-C, to SIGKILL: a ps-server ends within 4.5 s.
 KILL_SECONDS = 6.0
+
+# From the end of a process that failed because another had, to that of the other.
+FIRST_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -92,8 +96,9 @@ def run_local_job(job: LocalJob) -> int:
 
     Returns:
         0 if every worker returned 0; that of the first process that failed, as a
-        shell gives it, 128 and its number for a signal; 130 after Ctrl-C, 143
-        after SIGTERM.
+        shell gives it, 128 and its number for a signal. One that failed because
+        another had, by its exit code 75, is not the first, unless no other ends
+        within 10 seconds. 130 after Ctrl-C, 143 after SIGTERM.
 
     Raises:
         ConfigError: The log folder cannot be written to.
@@ -140,7 +145,8 @@ class _Ended:
             if self.code >= 0
             else f"was ended by signal {-self.code} ({signal.strsignal(-self.code)})"
         )
-        return f"{self.name} {how}"
+        because = ", because of another process" if self.code == FOLLOWED else ""
+        return f"{self.name} {how}{because}"
 
 
 class _Running:
@@ -154,6 +160,7 @@ class _Running:
         self._workers: dict[str, Process] = {}
         self._out, self._err = Output(sys.stdout.buffer), Output(sys.stderr.buffer)
         self._code = 0
+        self._followed: _Ended | None = None  # the first that failed because another had
         self.is_stopping = False
         self._resources = ExitStack()  # signal handlers and log files
 
@@ -199,6 +206,8 @@ class _Running:
     def wait(self) -> int:
         """Returns the exit code when no worker is left."""
         self._until_ended(self._workers)
+        if self._followed is not None and not self.is_stopping:
+            self._fail(self._followed)
         return self._code
 
     def _spawn(
@@ -244,27 +253,37 @@ class _Running:
             try:
                 event = self._events.get(timeout=left)
             except queue.Empty:
-                deadline = None
-                _send(processes, signal.SIGKILL)
-            else:
-                if self._note(event):
+                if self._followed is not None and not self.is_stopping:
+                    self._fail(self._followed)
                     deadline = time.monotonic() + KILL_SECONDS
+                else:
+                    deadline = None
+                    _send(processes, signal.SIGKILL)
+            else:
+                seconds = self._note(event)
+                deadline = deadline if seconds is None else time.monotonic() + seconds
 
-    def _note(self, event: _Listens | _Ended | signal.Signals) -> bool:
-        """Notes an event and returns whether the workers that are left must end soon."""
+    def _note(self, event: _Listens | _Ended | signal.Signals) -> float | None:
+        """Notes an event; returns in how many seconds those that are left must end, if it says."""
         if isinstance(event, signal.Signals):
             is_urgent = event == signal.SIGTERM or self.is_stopping
             self._stop(event, code=128 + event)
-            return is_urgent
+            return KILL_SECONDS if is_urgent else None
         if isinstance(event, _Listens):
-            return False
+            return None
         for processes in (self._servers, self._workers):
             processes.pop(event.name, None)
         if event.code == 0 or self.is_stopping:
-            return False
-        logger.error("%s; the others are stopped", event)
-        self._stop(signal.SIGTERM, code=event.code if event.code > 0 else 128 - event.code)
-        return True
+            return None
+        if event.code == FOLLOWED:
+            is_first, self._followed = self._followed is None, self._followed or event
+            return FIRST_SECONDS if is_first else None
+        self._fail(event)
+        return KILL_SECONDS
+
+    def _fail(self, first: _Ended) -> None:
+        logger.error("%s; the others are stopped", first)
+        self._stop(signal.SIGTERM, code=first.code if first.code > 0 else 128 - first.code)
 
     def _stop(self, number: signal.Signals, *, code: int) -> None:
         """Passes a signal on to the workers; of several reasons, the first one's code counts."""

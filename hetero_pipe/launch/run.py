@@ -12,11 +12,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NoReturn
 
-from hetero_pipe.errors import HeteroPipeError, ServerUnavailable, StageError, WorkerLost
+from hetero_pipe.errors import HeteroPipeError, ServerUnavailable, StageError
 from hetero_pipe.launch.paddle import ServerRole, WorkerRole, read_role
 from ps_server.cli import main as serve  # light: it catches signals before it loads the rest
 
-__all__ = ["begin", "run"]
+__all__ = ["FOLLOWED", "begin", "run"]
 
 # Paddle's launcher looks at its processes once a second, and takes up to 0.6 s to end each.
 STOPPED_SECONDS = 10.0
@@ -26,6 +26,12 @@ START_SECONDS = 20.0
 WATCH_SECONDS = 0.2
 
 INTERRUPTED = 128 + signal.SIGINT
+TERMINATED = 128 + signal.SIGTERM
+
+# Of one that failed because another process had: sysexits.h's EX_TEMPFAIL, start it once more.
+FOLLOWED = 75
+
+AWAIT_SIGTERM = "await-sigterm"  # the thread's name, by which `run` finds it
 
 
 def begin() -> None:
@@ -33,10 +39,14 @@ def begin() -> None:
 
     Ctrl-C ends them at once. A process that Paddle's launcher started as a
     server serves here and does not return: it needs neither Paddle nor the rest
-    of the script. From here on, SIGTERM of that launcher is exit code 0.
+    of the script. From here on, SIGTERM of that launcher is exit code 0; of
+    others, it ends the imports as 143. It is blocked until `run`, also in what is
+    started before: start processes in `main`.
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    _start(_role_or_exit())
+    role = _role_or_exit()
+    _start(role)
+    _await_sigterm(0 if role is not None else TERMINATED)
 
 
 def run(main: Callable[[list[str]], int | None]) -> NoReturn:
@@ -47,14 +57,16 @@ def run(main: Callable[[list[str]], int | None]) -> NoReturn:
     `--coordinator`, as that launcher's environment says; started as a server,
     the process serves instead, until every worker has said goodbye.
 
-    The exit code is what `main` returns (None is 0) or raises by SystemExit; 1
-    after a HeteroPipeError, whose message goes to stderr, below the traceback of
-    what a stage failed of if it is no error of ours; 130 after Ctrl-C.
+    The exit code is what `main` returns (None is 0) or raises by SystemExit, also
+    in a stage; 1 after a HeteroPipeError, whose message goes to stderr, below the
+    traceback of what a stage failed of if it is no error of ours; 75 if it failed
+    because another process of the job had; 130 after Ctrl-C.
     """
     role = _role_or_exit()
     # Paddle's import put a handler below Python's, which prints 15 lines of a fatal error.
     signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
     _start(role)
+    _end_await_sigterm()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     starting = _watch_start(role) if isinstance(role, WorkerRole) else None
     code = _call(main, role)
@@ -81,6 +93,33 @@ def _start(role: ServerRole | WorkerRole | None) -> None:
         _exit(code, role)
 
 
+def _await_sigterm(code: int) -> None:
+    """Starts a thread that ends the process with `code` at SIGTERM, until `run` does otherwise.
+
+    In the middle of Paddle's import, its handler replaces Python's, and prints a fatal
+    error. A signal that is blocked and waited for reaches no handler.
+    """
+
+    def wait() -> None:
+        if signal.sigwait(waited) == signal.SIGTERM:
+            os._exit(code)
+
+    waited = {signal.SIGTERM, signal.SIGUSR1}  # the latter ends the wait
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, waited)  # which the thread has of this one
+    threading.Thread(target=wait, name=AWAIT_SIGTERM, daemon=True).start()
+    signal.pthread_sigmask(signal.SIG_SETMASK, {*before, signal.SIGTERM})
+
+
+def _end_await_sigterm() -> None:
+    """Gives SIGTERM back to its handler; one that came in between reaches it now."""
+    for thread in threading.enumerate():
+        if thread.name == AWAIT_SIGTERM:
+            assert thread.ident is not None, "it runs"
+            signal.pthread_kill(thread.ident, signal.SIGUSR1)
+            thread.join()
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+
+
 def _call(
     main: Callable[[list[str]], int | None], role: ServerRole | WorkerRole | None
 ) -> int | str | None:
@@ -95,11 +134,13 @@ def _call(
         if type(error) is StageError and cause and not isinstance(cause, HeteroPipeError):
             traceback.print_exception(cause)  # where in a model it was
         print(f"error: {error}", file=sys.stderr, flush=True)
-        if role is not None and _is_of_another(error):
+        if not _is_of_another(error):
+            return 1
+        if role is not None:
             _wait_to_be_stopped()
-        return 1
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
+        return FOLLOWED
+    except KeyboardInterrupt as interrupt:
+        print(f"interrupted: {interrupt}" if str(interrupt) else "interrupted", file=sys.stderr)
         return INTERRUPTED
 
 
@@ -126,9 +167,11 @@ def _wait_to_be_stopped() -> None:
 
 
 def _is_of_another(error: BaseException | None) -> bool:
-    """Whether an error says that another process of the job is gone."""
+    """Whether an error says that another process of the job is gone, or failed first."""
     while error is not None:
-        if isinstance(error, (WorkerLost, ServerUnavailable)):
+        if isinstance(error, ServerUnavailable):
+            return True
+        if isinstance(error, HeteroPipeError) and error.is_of_another:
             return True
         error = error.__cause__
     return False

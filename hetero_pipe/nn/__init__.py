@@ -4,22 +4,28 @@ It gives a model its batches as tensors, runs steps, and saves and sets the
 dense state. It never reads data and never speaks to a server.
 """
 
+# It sets what Paddle reads when it is imported.
+from hetero_pipe.nn.environment import say_settings
+
+# isort: split
 from hetero_pipe.nn.average import Averager, average_statistics, broadcast_model
 from hetero_pipe.nn.bag import BagRows
 from hetero_pipe.nn.batch import PulledRows, TensorBatch
 from hetero_pipe.nn.cut import SparseForward, SparseStep
-from hetero_pipe.nn.dense import DenseStep, Loss, StepOutput, TableRows
+from hetero_pipe.nn.dense import DenseStep, Loss
 from hetero_pipe.nn.device import (
     Device,
     Download,
     Upload,
     available_devices,
     current_device,
-    say_settings,
+    take_device,
 )
 from hetero_pipe.nn.device_table import DeviceTable
 from hetero_pipe.nn.embedding import Embedding, find_embeddings
 from hetero_pipe.nn.group import Group, Groups, join_groups
+from hetero_pipe.nn.input import TableRows
+from hetero_pipe.nn.output import StepOutput
 from hetero_pipe.nn.random import load_random_state, random_state
 from hetero_pipe.nn.state import dense_state, load_dense_state
 
@@ -52,4 +58,5 @@ __all__ = [
     "load_random_state",
     "random_state",
     "say_settings",
+    "take_device",
 ]

@@ -18,8 +18,8 @@ import numpy as np
 import paddle
 from numpy.typing import NDArray
 
-from hetero_pipe.nn.dense import statistics_of
 from hetero_pipe.nn.group import Group
+from hetero_pipe.nn.state import statistics_of
 from hetero_pipe.pipeline import Closed
 
 __all__ = ["Averager", "average_statistics", "broadcast_model"]

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from hetero_pipe.data import Batch, Cut
 from hetero_pipe.nn.batch import PulledRows, TensorBatch, cut_name
-from hetero_pipe.nn.dense import TableRows
 from hetero_pipe.nn.device import Device
 from hetero_pipe.nn.embedding import Embedding
+from hetero_pipe.nn.input import TableRows
 
 __all__ = ["SparseForward", "SparseStep"]
 

@@ -1,4 +1,4 @@
-"""All that differs between devices: settings, copies in, copies out, what they draw from.
+"""All that differs between devices: copies in, copies out, what they draw from.
 
 On the CPU a tensor is the array's memory and nothing is copied. On any other
 device copies run beside the kernels, each in a stream of its own::
@@ -17,22 +17,13 @@ launches kernels and whoever switches the stream for a copy take turns, in
 `Device.launching`. Waiting is done outside of it: that is when batch 2 goes in.
 """
 
-import logging
-import os
-import sys
 import threading
 import time
-import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
-
-# Before Paddle is imported: two OpenMP threads beside busy pipeline threads spin against each
-# other, 3 to 15 times slower than one.
-os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import paddle
@@ -41,58 +32,14 @@ from numpy.typing import NDArray
 from hetero_pipe.data import aligned_empty
 from hetero_pipe.errors import ConfigError, DeviceOutOfMemory
 
-__all__ = ["Device", "Download", "Upload", "available_devices", "current_device", "say_settings"]
-
-logger = logging.getLogger(__name__)
-
-MKL_FLAG = "MKL_DEBUG_CPU_TYPE"
-
-
-def _speed_up_amd() -> bool:
-    """Turns on MKL's fast path on AMD CPUs and returns whether it did.
-
-    The MKL in Paddle's wheel takes a slow path on CPUs that are not Intel's
-    (PaddlePaddle/Paddle#75760): 36 against 97 GFLOP/s a core. The flag is read
-    at the first matmul; whoever sets it in the environment has decided.
-    """
-    if MKL_FLAG in os.environ:
-        return False
-    try:
-        is_amd = "AuthenticAMD" in Path("/proc/cpuinfo").read_text()
-    except OSError:
-        is_amd = False
-    if is_amd:
-        os.environ[MKL_FLAG] = "5"
-    return is_amd
-
-
-_SPED_UP = _speed_up_amd()
-
-
-def _check_import_order() -> None:
-    """Refuses a process in which the next decompression would crash.
-
-    The library of Paddle 2.6 exports a zlib of its own, for the whole process.
-    A system's zlib that is loaded after it is bound to parts of that one and
-    reads foreign memory; grpcio decompresses when it is imported. `hetero_pipe`
-    imports zlib, so it comes first. A zlib without a file is within Python.
-    """
-    order = list(sys.modules)
-    is_exporting = paddle.__version__.startswith("2.") and hasattr(zlib, "__file__")
-    if is_exporting and order.index("paddle.base.libpaddle") < order.index("zlib"):
-        raise ConfigError(
-            f"PaddlePaddle {paddle.__version__} must be imported after hetero_pipe, got it before, "
-            "which would crash zlib; write `import hetero_pipe as hp` above `import paddle`"
-        )
-
-
-_check_import_order()
-
-
-def say_settings() -> None:
-    """Logs what this module changed in the process's settings."""
-    if _SPED_UP:
-        logger.info("AMD CPU: set %s=5, twice the speed; set it to 0 yourself to be off", MKL_FLAG)
+__all__ = [
+    "Device",
+    "Download",
+    "Upload",
+    "available_devices",
+    "current_device",
+    "take_device",
+]
 
 
 class Device:
@@ -125,6 +72,24 @@ class Device:
     def enter(self) -> None:
         """Makes this the device of the calling thread."""
         paddle.set_device(self.name)
+
+    @property
+    def collectives(self) -> Mapping[str, str]:
+        """How `paddle.distributed` is told by the environment what this device sums by.
+
+        That is NCCL on GPUs, xccl (what comes with it) on a custom device, and gloo
+        elsewhere, which sums on the CPU alone.
+        """
+        kind, _, index = self.name.partition(":")
+        if kind == "gpu":
+            return {"PADDLE_DISTRI_BACKEND": "nccl", "FLAGS_selected_gpus": index or "0"}
+        if kind in (paddle.device.get_all_custom_device_type() or ()):
+            return {
+                "PADDLE_DISTRI_BACKEND": "xccl",
+                "PADDLE_XCCL_BACKEND": kind,
+                f"FLAGS_selected_{kind}s": index or "0",
+            }
+        return {"PADDLE_DISTRI_BACKEND": "gloo"}
 
     @contextmanager
     def launching(self) -> Iterator[None]:
@@ -439,6 +404,18 @@ def available_devices() -> list[str]:
     """Returns the names of the devices that Paddle has, the CPU first."""
     found = paddle.device.get_available_device() or []
     return ["cpu", *(name for name in found if name != "cpu")]
+
+
+def take_device(number: int) -> None:
+    """Makes one of the devices like Paddle's the one that Paddle would use now.
+
+    Args:
+        number: From 0; those that there are not begin with the first one again.
+    """
+    kind = current_device().partition(":")[0]
+    names = [name for name in available_devices() if name.partition(":")[0] == kind]
+    if len(names) > 1:
+        paddle.set_device(names[number % len(names)])
 
 
 def current_device() -> str:

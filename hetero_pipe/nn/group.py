@@ -1,9 +1,10 @@
 """Group: some workers of a plan, and what they do together.
 
 Words go over their meeting, tensors through `paddle.distributed`: gloo on a CPU, NCCL
-on GPUs. Of gloo in Paddle 3.3, found by experiment: an all-reduce releases the GIL and
-may run in any thread; the death of a peer fails it at once; and a peer that is 30
-seconds late fails it too. So a sum is begun when all have met, never before.
+on GPUs, xccl on a custom device. Of gloo in Paddle 3.3, found by experiment: an
+all-reduce releases the GIL and may run in any thread; the death of a peer fails it at
+once; and a peer that is 30 seconds late fails it too. So a sum is begun when all have
+met, never before.
 """
 
 import fcntl
@@ -27,7 +28,7 @@ import numpy as np
 import paddle
 from numpy.typing import NDArray
 
-from hetero_pipe.errors import ConfigError, WorkerLost
+from hetero_pipe.errors import ConfigError, HeteroPipeError, StageError, WorkerLost
 from hetero_pipe.nn.device import Device
 from hetero_pipe.pipeline import Channel, Meeting
 from hetero_pipe.plan import Worker, WorkersPlan
@@ -35,9 +36,6 @@ from hetero_pipe.plan import Worker, WorkersPlan
 __all__ = ["Group", "Groups", "join_groups"]
 
 logger = logging.getLogger(__name__)
-
-# From the break of a connection to the news of whose it was.
-_NEWS_SECONDS = 3.0
 
 
 class Group:
@@ -92,20 +90,21 @@ class Group:
             arrays: float32, of equal shapes on all workers.
 
         Raises:
+            DeviceOutOfMemory: They do not fit once more.
             WorkerLost: One is gone; the message names it.
         """
         if self._channel is None or not arrays:
             return list(arrays)
         assert self._device is not None, "several workers have one each"
-        # Also in the thread of an Averager, beside the one that trains.
-        with self._device.launching():
-            # A copy: what the arrays share memory with stays as it is.
-            flat = self._device.to_tensor(np.concatenate([a.reshape(-1) for a in arrays]))
-            try:
+        try:
+            # Also in the thread of an Averager, beside the one that trains.
+            with self._device.launching():
+                # A copy: what the arrays share memory with stays as it is.
+                flat = self._device.to_tensor(np.concatenate([a.reshape(-1) for a in arrays]))
                 paddle.distributed.all_reduce(flat)
-            except RuntimeError as error:
-                raise self._lost(error) from error
-            total = self._device.to_array(flat)
+                total = self._device.to_array(flat)  # where a device tells what became of it
+        except (RuntimeError, OSError) as error:
+            raise self._lost(error) from error
         ends = np.cumsum([array.size for array in arrays])[:-1]
         parts = np.split(total, ends)
         return [part.reshape(a.shape) for part, a in zip(parts, arrays, strict=True)]
@@ -129,9 +128,9 @@ class Group:
         if self._channel is not None:
             self._channel.close()
 
-    def _lost(self, error: RuntimeError) -> WorkerLost:
+    def _lost(self, error: Exception) -> WorkerLost:
         assert self._channel is not None
-        reason = self._channel.why_lost(seconds=_NEWS_SECONDS)
+        reason = self._channel.await_failure()
         return WorkerLost(reason or f"a worker must be there for an all-reduce, got {error}")
 
 
@@ -171,10 +170,56 @@ class Groups:
         assert self._dense is not None, "a sparse worker has no dense part"
         return self._dense
 
-    def fail(self, reason: str) -> None:
+    def fail(self, error: BaseException) -> None:
         """Tells all others that this worker cannot go on: their waits raise WorkerLost."""
         if self._meeting is not None:
-            self._meeting.fail(reason)
+            is_of_another = isinstance(error, HeteroPipeError) and error.is_of_another
+            self._meeting.fail(_reason(error), is_of_another=is_of_another)
+
+    def explain(self, error: BaseException) -> BaseException:
+        """Returns an error; for one that another worker is lost, one that tells of the first.
+
+        Whatever noticed the loss: a server, a link to another worker, a sum. Waits a
+        little for the news, which the meeting may have later.
+        """
+        if self._meeting is None or not isinstance(error, WorkerLost):
+            return error
+        reason = self._meeting.await_failure()
+        if reason is None or reason in str(error):
+            return error
+        explained = WorkerLost(reason)
+        explained.__cause__ = error
+        return explained
+
+    def ask_to_stop(self, error: BaseException) -> None:
+        """Asks all workers to end their steps as this one does, stopped by an error."""
+        if self._meeting is not None:
+            is_interrupt = isinstance(error, KeyboardInterrupt)
+            reason = "was interrupted" if is_interrupt else f"was stopped: {_text(error)}"
+            self._meeting.ask_to_stop(reason, is_interrupt=is_interrupt)
+
+    def news(self) -> BaseException | None:
+        """Returns why this worker should end its steps; None if it should not.
+
+        Never waits.
+
+        Returns:
+            KeyboardInterrupt: A worker was interrupted.
+            WorkerLost: One failed, or was stopped otherwise.
+        """
+        if self._meeting is None:
+            return None
+        if self._meeting.failure is not None:
+            return WorkerLost(self._meeting.failure)
+        stop = self._meeting.stop
+        if stop is None:
+            return None
+        return (KeyboardInterrupt if stop.is_interrupt else WorkerLost)(stop.reason)
+
+    def forget_stop(self) -> None:
+        """Is called by those that read when all have ended their steps."""
+        if self._meeting is not None:
+            self._meeting.forget_stop()
 
     def close(self) -> None:
         """Says goodbye and gives up the connections."""
@@ -183,6 +228,20 @@ class Groups:
         self._meeting.leave()
         if self._dense is not None and self._dense.size > 1 and _is_initialized():
             paddle.distributed.destroy_process_group()
+
+
+def _reason(error: BaseException) -> str:
+    """Returns what goes behind the name of a worker that failed."""
+    if isinstance(error, KeyboardInterrupt):
+        return "was interrupted"
+    if type(error) is StageError:  # which says where, and what it was
+        return f"failed: {error}"
+    place = error.place if isinstance(error, HeteroPipeError) else None
+    return f"failed{f' in {place}' if place else ''}: {_text(error)}"
+
+
+def _text(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def join_groups(workers: WorkersPlan, worker: Worker, *, device: Device, seconds: float) -> Groups:
@@ -220,7 +279,8 @@ def join_groups(workers: WorkersPlan, worker: Worker, *, device: Device, seconds
         seconds=seconds,
     )
     # gloo knows no other device than the CPU.
-    sums_on = device if device.name.startswith("gpu") else Device("cpu")
+    is_gloo = device.collectives["PADDLE_DISTRI_BACKEND"] == "gloo"
+    sums_on = Device("cpu") if is_gloo else device
     try:
 
         def group(name: str, ranks: range) -> Group | None:
@@ -265,8 +325,7 @@ def _start_paddle(group: Group, host: str, local: str, device: Device, seconds: 
         "PADDLE_TRAINER_ID": str(group.rank),
         "PADDLE_TRAINER_ENDPOINTS": ",".join(endpoints),
         "PADDLE_CURRENT_ENDPOINT": endpoints[group.rank],
-        "PADDLE_DISTRI_BACKEND": "nccl" if device.name.startswith("gpu") else "gloo",
-        "FLAGS_selected_gpus": device.name.partition(":")[2] or "0",
+        **device.collectives,
     }
     interface = _interface_of(local)
     if interface is not None and "GLOO_SOCKET_IFNAME" not in os.environ:
@@ -277,7 +336,10 @@ def _start_paddle(group: Group, host: str, local: str, device: Device, seconds: 
     # Paddle prints flags to stdout, which belongs to the caller.
     with _environment(environment, without=("PADDLE_WITH_GLOO",)), redirect_stdout(sys.stderr):
         paddle.distributed.init_parallel_env()
-    device.enter()  # which Paddle has changed
+    # A device's connections are made by the first sum, which waits for the others however long
+    # that takes. Now all are here.
+    group.sum([np.zeros(1, np.float32)])
+    device.enter()  # Paddle has changed it
 
 
 @contextmanager

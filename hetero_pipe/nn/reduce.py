@@ -105,7 +105,9 @@ class Reducer:
             raise problem
         for rank, report in enumerate(reports):
             if report["problem"] is not None:
-                raise NonFiniteError(f"{report['problem']} (found by worker {rank})")
+                found = NonFiniteError(f"{report['problem']} (found by worker {rank})")
+                found.is_of_another = True
+                raise found
         still = set.intersection(*(set(report["still"]) for report in reports))
         stops = any(report["is_stopping"] for report in reports)
         return Agreement(

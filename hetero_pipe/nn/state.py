@@ -18,8 +18,9 @@ import paddle
 from numpy.typing import NDArray
 
 from hetero_pipe.errors import CheckpointError
+from hetero_pipe.nn.optimizer import scheduler_of
 
-__all__ = ["dense_state", "load_dense_state"]
+__all__ = ["dense_state", "load_dense_state", "statistics_of"]
 
 MODEL, OPTIMIZER, SCHEDULER = "model/", "optimizer/", "scheduler"
 
@@ -36,7 +37,7 @@ def dense_state(model: paddle.nn.Layer, optimizer: Any) -> dict[str, NDArray[Any
     for path, accumulators in _accumulators(model, optimizer).items():
         for name, tensor in accumulators.items():
             state[f"{OPTIMIZER}{path}/{name}"] = _array(tensor)
-    scheduler = _scheduler(optimizer)
+    scheduler = scheduler_of(optimizer)
     if scheduler is not None:
         state[SCHEDULER] = np.array(json.dumps(_scheduler_state(scheduler)))
     return state
@@ -59,7 +60,7 @@ def load_dense_state(
         if name.startswith(OPTIMIZER):
             path, accumulator = name.removeprefix(OPTIMIZER).rsplit("/", 1)
             wanted[path][accumulator] = array
-    scheduler = _scheduler(optimizer)
+    scheduler = scheduler_of(optimizer)
     if (SCHEDULER in state) != (scheduler is not None):
         raise CheckpointError(
             f"the checkpoint must be of an optimizer with the same learning rate, got one "
@@ -77,6 +78,16 @@ def load_dense_state(
         _load_scheduler(scheduler, json.loads(str(state[SCHEDULER])))
     for path, array in saved.items():
         tensors[path].set_value(array)
+
+
+def statistics_of(model: paddle.nn.Layer) -> list[paddle.Tensor]:
+    """Returns what a forward may change: buffers, and a BatchNorm's vectors.
+
+    Paddle keeps those among the parameters, without gradient. A frozen matrix is
+    not among them, it may be large.
+    """
+    vectors = [p for p in model.parameters() if p.stop_gradient and p.ndim == 1]
+    return [*model.buffers(), *vectors]
 
 
 def _load_optimizer(
@@ -140,11 +151,6 @@ def _accumulators(model: paddle.nn.Layer, optimizer: Any) -> dict[str, dict[str,
         for parameter, tensor in tensors.items():
             found[paths[parameter]][name] = tensor
     return found
-
-
-def _scheduler(optimizer: Any) -> Any:
-    scheduler = getattr(optimizer, "_learning_rate", None)
-    return scheduler if isinstance(scheduler, paddle.optimizer.lr.LRScheduler) else None
 
 
 def _scheduler_state(scheduler: Any) -> dict[str, Any]:

@@ -78,6 +78,8 @@ class Executor:
             StageError: A stage failed with another exception, which is its cause.
                 Of several failures, that of the lowest step is raised: every
                 step before it has come out.
+            SystemExit: A stage asked for the end of the process.
+            KeyboardInterrupt: A stage raised it.
         """
         while True:
             try:
@@ -85,8 +87,13 @@ class Executor:
             except Closed:
                 break
             yield step, item
-        if self._failure is not None:
-            raise self._failure[1]
+        if self.failure is not None:
+            raise self.failure
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What `results` raises once every step before it has come out."""
+        return None if self._failure is None else self._failure[1]
 
     def stop(self) -> None:
         """Takes no more from the source; the steps under way still come out of `results`."""
@@ -190,7 +197,9 @@ class Executor:
 
     def _fail(self, error: BaseException, name: str, step: int, *, num_failed: int) -> None:
         """Stops the source and the first `num_failed` stages, lets the later ones finish."""
-        if not isinstance(error, HeteroPipeError):
+        if isinstance(error, HeteroPipeError):
+            error.place = error.place or f"stage {name} at step {step}"
+        elif not isinstance(error, (SystemExit, KeyboardInterrupt)):  # which end the process
             wrapped = StageError(f"stage {name} failed at step {step}: {error!r}")
             wrapped.__cause__ = error
             error = wrapped

@@ -34,7 +34,9 @@ class Hub:
        theirs, in the order of their ranks.
     2. A worker whose stream breaks without a goodbye, or that fails, is told to all, once,
        with its name. One that has said goodbye is told as well: nobody waits for it.
+       Failures are told as they come, so the first one that is no other's is the first for all.
     3. Streams keep order, so an answer arrives before the goodbye of one that had it.
+    4. It hangs up on a worker once it has heard all that this one said.
 
     Args:
         address: HOST:PORT to listen on.
@@ -56,7 +58,7 @@ class Hub:
         self._num_workers = num_workers
         self._streams: dict[socket.socket, _Peer | None] = {}  # None until it says who it is
         self._peers: dict[int, _Peer] = {}
-        self._gone: dict[int, str] = {}
+        self._news: list[dict[str, Any]] = []  # of those who are gone, in their order
         # What was said so far at a turn of a channel, by rank.
         self._said: dict[tuple[str, int], dict[int, bytes]] = defaultdict(dict)
         self._selector = selectors.DefaultSelector()
@@ -112,19 +114,23 @@ class Hub:
             stream.close()
             del self._streams[stream]
             if peer is not None:
-                self._lose(peer, f"{peer.name} is lost: it ended without a goodbye")
+                self._lose(peer, "is lost: it ended without a goodbye", kind="failed")
             return
         if head["kind"] == "say":
             self._say(peer, (head["channel"], head["turn"]), head["ranks"], body)
         elif head["kind"] == "fail":
-            self._lose(peer, f"{peer.name} failed: {head['reason']}")
+            kind = "followed" if head["is_of_another"] else "failed"
+            self._lose(peer, head["reason"], kind=kind)
+        elif head["kind"] == "stop":
+            for other in self._peers.values():
+                self._tell(other, {**head, "reason": f"{peer.name} {head['reason']}"})
         else:
-            self._lose(peer, f"{peer.name} has left")
+            self._lose(peer, "has left", kind="left")
 
     def _greet(self, stream: socket.socket, rank: int, name: str) -> None:
         peer = self._streams[stream] = self._peers[rank] = _Peer(stream, rank, name)
-        for other, reason in self._gone.items():
-            self._tell(peer, {"kind": "gone", "rank": other, "reason": reason})
+        for news in self._news:
+            self._tell(peer, news)
 
     def _say(self, peer: _Peer, key: tuple[str, int], ranks: list[int], body: bytes) -> None:
         said = self._said[key]
@@ -139,14 +145,16 @@ class Hub:
         for rank in sorted(ranks, reverse=True):
             self._tell(self._peers[rank], head, b"".join(parts))
 
-    def _lose(self, peer: _Peer, reason: str) -> None:
+    def _lose(self, peer: _Peer, reason: str, *, kind: str) -> None:
+        """Tells all others that one has `failed`, `followed` one that has, or `left`."""
         if peer.is_gone:
             return
         peer.is_gone = True
-        self._gone[peer.rank] = reason
+        news = {"kind": kind, "rank": peer.rank, "reason": f"{peer.name} {reason}"}
+        self._news.append(news)
         for other in self._peers.values():
             if not other.is_gone:
-                self._tell(other, {"kind": "gone", "rank": peer.rank, "reason": reason})
+                self._tell(other, news)
 
     def _tell(self, peer: _Peer, head: dict[str, Any], body: bytes = b"") -> None:  # as JSON
         with suppress(OSError):  # its end is heard as such

@@ -13,6 +13,7 @@ import time
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from hetero_pipe.errors import WorkerLost
@@ -22,7 +23,26 @@ from hetero_pipe.pipeline.hub import Hub
 from hetero_pipe.pipeline.message import decode_message, encode_message
 from hetero_pipe.units import format_seconds
 
-__all__ = ["Channel", "Meeting"]
+__all__ = ["Channel", "Meeting", "Stop"]
+
+# From the break of a connection, or the news of one who only followed, to that of what was first.
+NEWS_SECONDS = 3.0
+
+# For the hub to have heard all that this worker said, unless its process stands still.
+HANG_UP_SECONDS = 3.0
+
+
+@dataclass(frozen=True)
+class Stop:
+    """What a worker asked all for, that they end their steps.
+
+    Attributes:
+        reason: Who it was, and why.
+        is_interrupt: Whether it was a Ctrl-C.
+    """
+
+    reason: str
+    is_interrupt: bool
 
 
 class Meeting:
@@ -55,6 +75,10 @@ class Meeting:
         self._sending = threading.Lock()
         self._answers: dict[tuple[str, int], list[bytes]] = {}
         self._gone: dict[int, str] = {}
+        self._followed: set[int] = set()  # of those, who failed because of another
+        self._first: str | None = None  # why the first one failed that did not follow another
+        self._stop: Stop | None = None
+        self._names: list[str] = []
         self._has_left = False
         deadline = time.monotonic() + seconds
         self._hub = Hub(coordinator, num_workers=num_workers) if rank == 0 else None
@@ -66,9 +90,10 @@ class Meeting:
         self._thread = threading.Thread(target=self._listen, name="meeting")
         self._thread.start()
         try:
-            self._send({"kind": "hello", "rank": rank, "name": f"{roles[rank]} ({_process()})"})
+            name = f"{roles[rank]} ({_process()})"
+            self._send({"kind": "hello", "rank": rank, "name": name})
             everyone = self.channel("hello", range(num_workers))
-            everyone.gather(num_workers, seconds=max(deadline - time.monotonic(), 0.0))
+            self._names = everyone.gather(name, seconds=max(deadline - time.monotonic(), 0.0))
         except TimeoutError as error:
             ranks = [] if self._hub is None else self._hub.missing()
             missing = ", ".join(roles[rank] for rank in ranks) or "the others"
@@ -94,10 +119,33 @@ class Meeting:
         """
         return Channel(self, name, tuple(ranks))
 
-    def fail(self, reason: str) -> None:
-        """Tells all that this worker cannot go on: whoever waits for it raises WorkerLost."""
+    def fail(self, reason: str, *, is_of_another: bool = False) -> None:
+        """Tells all that this worker cannot go on: whoever waits for it raises WorkerLost.
+
+        Args:
+            reason: Goes behind this worker's name.
+            is_of_another: Whether another worker failed first, and this one because of it.
+        """
         with suppress(OSError):
-            self._send({"kind": "fail", "reason": reason})
+            self._send({"kind": "fail", "reason": reason, "is_of_another": is_of_another})
+
+    def ask_to_stop(self, reason: str, *, is_interrupt: bool) -> None:
+        """Tells all, this worker too, to end their steps; each looks at `stop` when it can.
+
+        What is said at a channel later on arrives after it.
+        """
+        with suppress(OSError):
+            self._send({"kind": "stop", "reason": reason, "is_interrupt": is_interrupt})
+
+    @property
+    def stop(self) -> Stop | None:
+        """The first stop that was asked for; None is none since `forget_stop`."""
+        return self._stop
+
+    def forget_stop(self) -> None:
+        """Is called by all when their steps have ended, so that they may begin others."""
+        with self._changed:
+            self._stop = None
 
     def leave(self) -> None:
         """Says goodbye and gives up the connection; calls under way raise WorkerLost."""
@@ -105,19 +153,43 @@ class Meeting:
             if self._has_left:
                 return
             self._has_left = True
+            self._changed.notify_all()
         with suppress(OSError):
             self._send({"kind": "goodbye"})
+            # The hub hangs up when it has heard all. To hang up first could reset the connection,
+            # and with it what was said last.
+            self._stream.shutdown(socket.SHUT_WR)
+        self._thread.join(HANG_UP_SECONDS)
         with suppress(OSError):
             self._stream.shutdown(socket.SHUT_RDWR)
         self._thread.join()
         self._stream.close()
         self._end_hub()
 
-    def why_lost(self, ranks: Sequence[int], *, seconds: float) -> str | None:
-        """Returns why one of `ranks` is lost; None if none is within some seconds."""
+    @property
+    def failure(self) -> str | None:
+        """Who failed first of all, and why, as far as it is known; None if nobody has."""
+        return self._first
+
+    def await_failure(self) -> str | None:
+        """Returns who failed first of all, and why; waits a little for the news.
+
+        Whoever notices a loss in another way, by a server, say, may be here before it. If
+        nobody tells of a failure of its own, it is who asked to stop, or one that followed.
+        """
         with self._changed:
-            self._changed.wait_for(lambda: self._lost(ranks) is not None, seconds)
-            return self._lost(ranks)
+            return self._await_failure()
+
+    def _await_failure(self) -> str | None:
+        self._changed.wait_for(
+            lambda: self._first is not None or self._stop is not None or self._has_left,
+            NEWS_SECONDS,
+        )
+        if self._first is not None:
+            return self._first
+        if self._stop is not None:
+            return self._stop.reason
+        return next((self._gone[rank] for rank in self._gone if rank in self._followed), None)
 
     def wait(
         self, channel: "Channel", key: tuple[str, int], data: bytes, seconds: float | None
@@ -137,7 +209,8 @@ class Meeting:
                 raise Closed
             lost = self._lost(channel.ranks)
             if lost is not None:
-                raise WorkerLost(lost)
+                has_followed = not self._followed.isdisjoint(channel.ranks)
+                raise WorkerLost((self._await_failure() if has_followed else self._first) or lost)
             assert not is_over
             raise TimeoutError
 
@@ -160,20 +233,30 @@ class Meeting:
             while True:
                 head, body = receive_frame(self._stream)
                 with self._changed:
-                    if head["kind"] == "gone":
-                        self._gone.setdefault(head["rank"], head["reason"])
-                    else:
-                        self._answers[head["channel"], head["turn"]] = _cut(body, head["sizes"])
+                    self._take(head, body)
                     self._changed.notify_all()
         except OSError:
             with self._changed:
-                reason = (
-                    f"{self._roles[0]} at {self._coordinator}, where all meet, has ended; its own "
-                    "output tells why"
-                )
+                first = self._names[0] if self._names else self._roles[0]
+                reason = f"{first} is lost: it ended, and with it the meeting, {self._coordinator}"
+                if 0 not in self._gone:
+                    self._first = self._first or reason
                 for rank in range(self.num_workers):
                     self._gone.setdefault(rank, reason)
                 self._changed.notify_all()
+
+    def _take(self, head: dict[str, Any], body: bytes) -> None:  # as JSON has it
+        kind = head["kind"]
+        if kind == "all":
+            self._answers[head["channel"], head["turn"]] = _cut(body, head["sizes"])
+        elif kind == "stop":
+            self._stop = self._stop or Stop(head["reason"], head["is_interrupt"])
+        else:
+            self._gone.setdefault(head["rank"], head["reason"])
+            if kind == "failed":
+                self._first = self._first or head["reason"]
+            elif kind == "followed":
+                self._followed.add(head["rank"])
 
     def _end_hub(self) -> None:
         if self._hub is not None:
@@ -219,9 +302,9 @@ class Channel:
         self._num_branches[name] += 1
         return Channel(self._meeting, f"{self._name}/{name}-{number}", self.ranks)
 
-    def why_lost(self, *, seconds: float) -> str | None:
-        """Returns why one of the workers is lost; None if none is within some seconds."""
-        return self._meeting.why_lost(self.ranks, seconds=seconds)
+    def await_failure(self) -> str | None:
+        """Returns who failed first, as the meeting's."""
+        return self._meeting.await_failure()
 
     def close(self) -> None:
         """Makes a `gather` that waits, and later ones, raise Closed."""

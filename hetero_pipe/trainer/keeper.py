@@ -36,7 +36,6 @@ from hetero_pipe.trainer.checkpoint import (
 )
 from hetero_pipe.trainer.epoch import EpochMetrics
 from hetero_pipe.trainer.loop import TrainLoop
-from hetero_pipe.trainer.run import RunSettings
 from hetero_pipe.trainer.sparse import SparseWorker
 from hetero_pipe.trainer.team import Team, agree
 
@@ -160,8 +159,13 @@ class Keeper:
 
         self._team.together(check, ranks=[0])
 
-    def save(self, path: Path, run: RunSettings | None) -> None:
+    def save(self, path: Path) -> None:
         """Writes a checkpoint of all workers. Raises as `Trainer.save` does."""
+        if self._loop.is_torn:
+            raise CheckpointError(
+                f"a checkpoint is of whole steps, got step {self._loop.step} applied in part when "
+                "training failed; load an earlier checkpoint"
+            )
         with self._team.telling():
             self._call("save")
             metrics = self._team.metrics(self._loop.metrics)
@@ -178,7 +182,7 @@ class Keeper:
                 dense = next(each["dense"] for each in given if each.get("dense") is not None)
 
             def write() -> None:
-                self._write(path, run=run, dense=dense, progress=progress)
+                self._write(path, dense=dense, progress=progress)
 
             self._team.together(write, ranks=[0], with_dense=True)
         logger.info("saved step %d to %s", self._loop.step, path)
@@ -188,9 +192,7 @@ class Keeper:
         batch = {BATCH: np.array(self._loop.position.batch, np.int64)} if self._team.rank else {}
         return {"batch": batch, **({} if self._dense is None else self._dense.own())}
 
-    def _write(
-        self, path: Path, *, run: RunSettings | None, dense: Arrays, progress: Arrays
-    ) -> None:
+    def _write(self, path: Path, *, dense: Arrays, progress: Arrays) -> None:
         with writing_checkpoint(path) as writer:
             for name in self._embeddings:
                 for file, pieces in self._client.save(name):
@@ -200,12 +202,12 @@ class Keeper:
                 step=self._loop.step,
                 position=self._loop.position,
                 tables=[layer.spec(name) for name, layer in self._embeddings.items()],
-                run=run,
+                run=self._loop.run,
                 progress=progress,
             )
 
-    def load(self, path: Path, *, resume: bool) -> Checkpoint:
-        """Sets what `save` wrote, and returns it. Raises as `Trainer.load` does."""
+    def load(self, path: Path, *, resume: bool) -> None:
+        """Sets what `save` wrote. Raises as `Trainer.load` does."""
         with self._team.telling():
             self._call("load")
             checkpoint = self._read(path)
@@ -218,9 +220,10 @@ class Keeper:
         self._loop.metrics = EpochMetrics()
         if resume:
             self._load_progress(checkpoint)
+        self._loop.run = checkpoint.run if resume else None
+        self._loop.is_resuming = resume
         self._loop.is_torn = False
         logger.info("loaded step %d from %s", checkpoint.step, path)
-        return checkpoint
 
     def _call(self, call: str) -> None:
         """Has the dense workers take part in a call, which they may be asked within `fit`."""

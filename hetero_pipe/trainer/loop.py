@@ -18,6 +18,7 @@ from hetero_pipe.trainer.callbacks import Callback, StepReport
 from hetero_pipe.trainer.checkpoint import Position
 from hetero_pipe.trainer.epoch import EpochMetrics
 from hetero_pipe.trainer.record import Record
+from hetero_pipe.trainer.run import RunSettings, check_resume, settings_of
 from hetero_pipe.trainer.sparse import SparseWorker
 from hetero_pipe.trainer.stages import Trained
 from hetero_pipe.trainer.team import Team
@@ -43,6 +44,9 @@ class TrainLoop:
         step: Steps trained: dense part and tables.
         position: The next batch of this worker's share.
         metrics: Of the epoch in progress, or else the last one trained.
+        run: How it is read and trained, or was by the run that was loaded; None
+            if that is not known.
+        is_resuming: Whether the next run goes on where the loaded one stood.
         is_torn: Whether a step was applied in part, so that this is the state
             after no number of steps. It stays, until a checkpoint is loaded.
         is_running: Whether steps are under way: nothing can be saved or
@@ -69,8 +73,26 @@ class TrainLoop:
         self.step = step
         self.position = Position()
         self.metrics = EpochMetrics()
+        self.run: RunSettings | None = None
+        self.is_resuming = False
         self.is_torn = False
         self.is_running = False
+
+    def begin_run(self, reader: Reader) -> None:
+        """Stands where a loaded run does, if `reader` has its batches, or else at the start.
+
+        Raises:
+            CheckpointError: The loaded run stands within an epoch of other batches.
+        """
+        num_readers = self._plan.workers.num_readers
+        run = settings_of(reader, staleness=self._plan.staleness, num_readers=num_readers)
+        if self.is_resuming:
+            check_resume(self.run, run, batch=self.position.batch)
+        else:
+            self.position = Position()
+            self.metrics = EpochMetrics()
+        self.is_resuming = False
+        self.run = run
 
     def run_epoch(
         self,
@@ -125,7 +147,8 @@ class TrainLoop:
                     stop = stopping.set if self._is_sync else executor.stop
                     stopped_by = self._take_results(executor, callbacks, stop)
             except BaseException as error:
-                if self._is_sync and isinstance(error, NonFiniteError):
+                is_of_replicas = self._is_sync and isinstance(self._dense, DenseStep)
+                if is_of_replicas and isinstance(error, NonFiniteError):
                     self._team.agreed = error
                 # Asked when every thread has ended. A step that the dense part has seen and that
                 # was not counted was pushed to no server, or to some.
@@ -140,6 +163,8 @@ class TrainLoop:
                     waiting_at_gate={"pull": gate.seconds_waited},
                     waiting_for_credit={"send": self._waiting_for_credit() - waited},
                 )
+            if isinstance(stopped_by, WorkerLost):
+                raise stopped_by
             if isinstance(self._dense, SparseWorker):
                 self._dense.end("epoch")
             is_whole = batches.is_exhausted
@@ -147,7 +172,8 @@ class TrainLoop:
                 self._client.end()
             if team is not None:
                 is_whole = self._end_together(team, is_whole, stopped_by)
-        if stopped_by is not None:
+        if stopped_by is not None:  # of a worker that reads alone
+            self._team.agreed = stopped_by
             raise stopped_by
         if is_whole:
             self.position = Position(self.position.epoch + 1)
@@ -205,25 +231,34 @@ class TrainLoop:
     def _take_results(
         self, executor: Executor, callbacks: Sequence[Callback], stop: Callable[[], None]
     ) -> BaseException | None:
-        """Tells the callbacks of every step that comes out, and returns what stopped them."""
+        """Tells the callbacks of every step that comes out, and returns what stopped them.
+
+        That is Ctrl-C, an error of a callback, or either of another worker.
+        """
         stopped_by: BaseException | None = None
+        is_own = False
         while True:
             try:
                 for _, report in executor.results():
                     for callback in callbacks:
                         callback.on_step(report)
+                    if stopped_by is None and (stopped_by := self._team.groups.news()) is not None:
+                        stop()
                 return stopped_by
             except BaseException as error:
-                if stopped_by is not None:
-                    if isinstance(error, WorkerLost):  # a Ctrl-C comes to all workers of a terminal
-                        raise stopped_by from error
+                if error is executor.failure:  # every step before it has come out
+                    if stopped_by is not None and isinstance(error, WorkerLost):
+                        raise stopped_by from error  # a Ctrl-C comes to all workers of a terminal
+                    raise
+                if is_own:
                     if isinstance(error, KeyboardInterrupt):  # the second one: at once
                         self.is_torn = True
                         self._client.close()
                         if isinstance(self._dense, SparseWorker):
                             self._dense.fail(error, step=self.step)
                     raise
-                stopped_by = error
+                stopped_by, is_own = error, True
+                self._team.groups.ask_to_stop(error)
                 if isinstance(error, KeyboardInterrupt):
                     logger.warning(
                         "interrupted at step %d; finishing the steps under way "

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from hetero_pipe.data import Reader, share
-from hetero_pipe.errors import CheckpointError, WorkerLost
+from hetero_pipe.errors import CheckpointError
 from hetero_pipe.nn import Group, Groups
 from hetero_pipe.trainer.epoch import EpochMetrics
 from hetero_pipe.trainer.record import Record
@@ -85,18 +85,26 @@ class Team:
 
     @contextmanager
     def telling(self) -> Iterator[None]:
-        """Tells the others of what is raised in the block, so that they do not wait."""
+        """Tells the others of what is raised in the block, so that they do not wait.
+
+        Raises:
+            WorkerLost: In place of one that was raised, if that did not tell who failed
+                first.
+        """
         try:
             yield
         except BaseException as error:
-            self.fail(error)
-            raise
+            found = error if self.has_failed else self.groups.explain(error)
+            self.fail(found)
+            if found is error:
+                raise
+            raise found from error
 
     def fail(self, error: BaseException) -> None:
         """Tells the others that this worker cannot go on, and why, if not all of them raise it."""
         if error is not self.agreed and not self.has_failed and self.groups.world.size > 1:
             self.has_failed = True
-            self.groups.fail(f"{type(error).__name__}: {error}")
+            self.groups.fail(error)
 
     def predictions(self, mine: Iterator[Prediction]) -> list[Prediction]:
         """Returns the predictions of all batches in their order, from those of the own ones."""
@@ -143,15 +151,11 @@ class Team:
             KeyboardInterrupt: One was interrupted.
             WorkerLost: One is gone, or was stopped otherwise.
         """
-        reason = None if stopped_by is None else type(stopped_by).__name__
-        told = self.gather({"is_whole": is_whole, "reason": reason})
-        self.agreed = stopped_by
-        for rank, each in enumerate(told):
-            if each["reason"] is not None and stopped_by is None:
-                kind = KeyboardInterrupt if each["reason"] == "KeyboardInterrupt" else WorkerLost
-                self.agreed = kind(f"worker {rank} was stopped by {each['reason']}")
-                break
-        if self.agreed is not None:
+        told = self.gather({"is_whole": is_whole, "is_stopped": stopped_by is not None})
+        if any(each["is_stopped"] for each in told):
+            self.agreed = stopped_by or self.groups.news()
+            assert self.agreed is not None, "who stops has said so before"
+            self.groups.forget_stop()
             raise self.agreed
         return all(each["is_whole"] for each in told)
 
@@ -178,5 +182,8 @@ def agree(group: Group, act: Callable[[], None] | None) -> None:
     except CheckpointError as error:
         failure = error
     for rank, told in enumerate(group.gather(None if failure is None else str(failure))):
-        if told is not None:
-            raise failure or CheckpointError(f"{told} (on worker {rank})")
+        if told is not None and failure is None:
+            failure = CheckpointError(f"{told} (on worker {rank})")
+            failure.is_of_another = True
+    if failure is not None:
+        raise failure

@@ -1,51 +1,31 @@
 """Trainer: fit, evaluate, predict, save and load."""
 
-import logging
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hetero_pipe.data import Reader
-from hetero_pipe.errors import CheckpointError, ConfigError, DataError, NonFiniteError
-from hetero_pipe.metrics import auc, log_loss
-from hetero_pipe.nn import (
-    DenseStep,
-    Device,
-    Groups,
-    Loss,
-    broadcast_model,
-    find_embeddings,
-    join_groups,
-    say_settings,
-)
+from hetero_pipe.errors import ConfigError
+from hetero_pipe.nn import DenseStep, Device, Loss, find_embeddings, say_settings
 from hetero_pipe.plan import Plan, Worker
-from hetero_pipe.trainer.build import build_client, build_prediction, check_plan, default_plan
+from hetero_pipe.trainer.build import check_plan, default_plan
 from hetero_pipe.trainer.callbacks import Callback, Progress
-from hetero_pipe.trainer.checkpoint import Position
-from hetero_pipe.trainer.dense_worker import DenseWorker
-from hetero_pipe.trainer.device_tables import DeviceTables
-from hetero_pipe.trainer.epoch import EpochMetrics
-from hetero_pipe.trainer.job import describe_job
+from hetero_pipe.trainer.fit import Fit
 from hetero_pipe.trainer.keeper import DensePart, Keeper
 from hetero_pipe.trainer.loop import TrainLoop
-from hetero_pipe.trainer.record import Record
-from hetero_pipe.trainer.result import Evaluation, FitResult, summarize
-from hetero_pipe.trainer.run import RunSettings, check_resume, settings_of
-from hetero_pipe.trainer.sparse import SparseWorker
+from hetero_pipe.trainer.membership import Membership
+from hetero_pipe.trainer.prediction import evaluate, predict
+from hetero_pipe.trainer.result import Evaluation, FitResult
 from hetero_pipe.trainer.stages import Prediction
-from hetero_pipe.trainer.team import Team
-from hetero_pipe.trainer.tracing import FitTrace
-from ps_server.spec import TableSpec
 
 __all__ = ["Trainer"]
-
-logger = logging.getLogger(__name__)
 
 
 class Trainer:
@@ -112,43 +92,30 @@ class Trainer:
             )
         self.plan = plan or default_plan(model, servers=servers, staleness=staleness)
         check_plan(self.plan, self._embeddings)
-        self._worker = worker or Worker()
-        self._worker.check(self.plan.workers)
+        me = worker or Worker()
+        me.check(self.plan.workers)
         self._model = model
-        self._optimizer = optimizer
         device = Device(self.plan.stage("dense").device)
-        self._part = DensePart(model, optimizer, self._embeddings, rank=self._worker.rank)
-        self._dense = DenseStep(model, loss=loss, optimizer=optimizer, device=device)
+        part = DensePart(model, optimizer, self._embeddings, rank=me.rank)
+        dense = DenseStep(model, loss=loss, optimizer=optimizer, device=device)
         say_settings()
-        has_joined = worker is not None and self.plan.servers is not None
-        self._server: DenseWorker | None = None
-        self._feeder: SparseWorker | None = None
-        with ExitStack() as undo:
-            self._client = build_client(self.plan, device=device, connect_timeout=connect_timeout)
-            undo.callback(self._client.close)
-            groups = join_groups(
-                self.plan.workers, self._worker, device=device, seconds=connect_timeout
-            )
-            undo.callback(groups.close)
-            if self.plan.workers.has_own_tables:
-                cast(DeviceTables, self._client).replicate(groups.readers.branch("rows"))
-            # A dense worker serves the readers, whose team it is not in.
-            self._team = (
-                Team(Groups.solo())
-                if self._worker.stage == "dense"
-                else Team(groups, has_joined=has_joined)
-            )
-            try:
-                step = self._meet(groups, fresh=fresh, connect_timeout=connect_timeout)
-            except BaseException as error:
-                Team(groups).fail(error)
-                raise
-            undo.pop_all()
+        self._membership = Membership(
+            self.plan,
+            worker,
+            dense=dense,
+            part=part,
+            embeddings=self._embeddings,
+            fresh=fresh,
+            connect_timeout=connect_timeout,
+        )
+        self._client, self._team = self._membership.client, self._membership.team
+        self._server = self._membership.server
+        self._dense = self._membership.feeder or dense
         self._loop = TrainLoop(
             self.plan,
             client=self._client,
-            dense=self._feeder or self._dense,
-            step=step,
+            dense=self._dense,
+            step=self._membership.step,
             model=model,
             team=self._team,
         )
@@ -157,63 +124,10 @@ class Trainer:
             embeddings=self._embeddings,
             loop=self._loop,
             team=self._team,
-            dense=None if self._feeder else self._part,
-            feeder=self._feeder,
+            dense=None if self._membership.feeder else part,
+            feeder=self._membership.feeder,
             has_own_tables=self.plan.workers.has_own_tables,
         )
-        self._is_resuming = False
-        self._run: RunSettings | None = None  # of the last `fit`, or as loaded
-
-    def _meet(self, groups: Groups, *, fresh: bool, connect_timeout: float) -> int:
-        """Meets the other workers and returns the steps that the tables have seen."""
-        stage = self._worker.stage
-        is_dense = stage == "dense"
-        step = 0 if is_dense else self._attach(fresh=fresh)
-        if self.plan.workers.dense:
-            groups.world.barrier()  # the tables are there
-        if is_dense:
-            step = self._client.attach(self._specs())
-        if stage != "sparse":
-            broadcast_model(groups.dense, self._model)
-        if stage == "whole":
-            return step
-        job = describe_job(self.plan, self._model, self._embeddings)
-        if is_dense:
-            server = DenseWorker(
-                self.plan,
-                self._worker,
-                dense=self._dense,
-                part=self._part,
-                model=self._model,
-                groups=groups,
-                job=job,
-                connect_timeout=connect_timeout,
-            )
-            self._server = server.__enter__()
-        else:
-            # Dense workers listen, or one has said why it cannot.
-            groups.world.barrier()
-            feeder = SparseWorker(
-                self.plan.workers,
-                self._worker,
-                embeddings=self._embeddings,
-                job=job,
-                connect_timeout=connect_timeout,
-            )
-            self._feeder = feeder.__enter__()
-        return step
-
-    def _attach(self, *, fresh: bool) -> int:
-        """Meets the others on the servers and returns the steps that the tables have seen."""
-        if self._team.has_joined:
-            self._client.join(rank=self._team.rank, num_workers=self._team.size)
-        is_first = self._team.rank == 0
-        if is_first:  # or another one's new tables would be dropped
-            step = self._client.attach(self._specs(), fresh=fresh)
-        self._team.gather(None)
-        if not is_first:
-            step = self._client.attach(self._specs())
-        return int(max(self._team.gather(step)))
 
     @contextmanager
     def _calling(self, call: str) -> Iterator[dict[str, Any]]:
@@ -222,17 +136,14 @@ class Trainer:
         Yields:
             To be filled with what dense workers return of the call.
         """
-        told: dict[str, Any] = {}
-        with self._team.telling():
-            try:
-                yield told
-                if self._feeder is not None:
-                    self._feeder.end(call)
-                    self._team.groups.world.gather(told)
-            except BaseException as error:
-                if self._feeder is not None:
-                    self._feeder.fail(error, step=self._loop.step)
-                raise
+        found: dict[str, Any] = {}
+        try:
+            with self._team.telling():
+                yield found
+                self._membership.end(call, found)
+        except BaseException as error:
+            self._membership.fail(error, step=self._loop.step)
+            raise
 
     def fit(
         self,
@@ -268,8 +179,8 @@ class Trainer:
             eval_reader: Evaluated after each epoch.
             max_steps: Stop after so many steps of this call; None is no limit.
             save_to: A path that `save` is given after each epoch and at the end,
-                also when Ctrl-C or wrong data end it early, but
-                not with dense workers, which may have failed.
+                also when Ctrl-C ends it early, or wrong data do without dense workers,
+                if all workers stand between the same two steps.
             callbacks: Told how it goes; by default a line of progress on a
                 terminal.
             trace: A file for when each stage and each server did what, the latest
@@ -289,140 +200,30 @@ class Trainer:
             WorkerLost: Another worker is gone.
         """
         if self._server is not None:
-            return self._server.fit(self._tracing(trace))
+            return self._server.fit(self._membership.tracing(trace))
         self._check_idle("fit")
         _check_counts(epochs, max_steps)
         self._check_reader(reader)
         if eval_reader is not None:
             self._check_reader(eval_reader)
-        with self._calling("fit") as told:
-            result = self._fit(
-                reader,
-                epochs=epochs,
-                eval_reader=eval_reader,
-                max_steps=max_steps,
-                save_to=save_to,
-                callbacks=callbacks,
-                trace=trace,
-            )
-            told.update(result.to_dict())
-        return result
-
-    def _fit(
-        self,
-        reader: Reader,
-        *,
-        epochs: int,
-        eval_reader: Reader | None,
-        max_steps: int | None,
-        save_to: str | Path | None,
-        callbacks: Sequence[Callback] | None,
-        trace: str | Path | None,
-    ) -> FitResult:
-        if save_to is not None:
-            self.check_save(save_to)  # before hours of training, not after
-        told = ([Progress()] if self._team.rank == 0 else []) if callbacks is None else callbacks
-        self._begin_run(reader)
-        total, num_steps = Record(), 0
-        evaluations: list[Evaluation] = []
-        is_saved = False
-        tracing = self._tracing(trace)
-        tracing.start()
-        try:
-            for epoch in range(self._loop.position.epoch, epochs):
-                steps_left = None if max_steps is None else max_steps - num_steps
-                if steps_left == 0:
-                    break
-                epoch_record, is_saved = Record(), False
-                is_whole = self._loop.run_epoch(
-                    self._team.share(reader),
-                    max_steps=steps_left,
-                    record=epoch_record,
-                    callbacks=told,
-                    ring=tracing.ring,
-                )
-                total.add(epoch_record)
-                num_steps += max(self._team.gather(epoch_record.num_steps))
-                if save_to is not None:
-                    with tracing.during("save"):
-                        self.save(save_to)
-                    is_saved = True
-                if not is_whole:
-                    break
-                evaluation = None
-                if eval_reader is not None:
-                    with tracing.during("evaluate"):
-                        evaluation = self.evaluate(eval_reader)
-                    evaluations.append(evaluation)
-                for callback in told:
-                    callback.on_epoch(epoch, evaluation)
-        except (KeyboardInterrupt, DataError, NonFiniteError) as error:  # what was trained is kept
-            if save_to is not None and not is_saved and self._can_all_save(error):
-                self.save(save_to)
-            raise
-        else:
-            tracing.is_whole = True
-        finally:
-            tracing.stop()
-        metrics = self._team.metrics(self._loop.metrics)
-        whole = self._team.record(total)
-        return FitResult(
-            num_steps=whole.num_steps,
-            num_samples=whole.num_samples,
-            seconds=whole.seconds,
-            loss=metrics.loss(),
-            auc=metrics.auc(),
-            max_staleness=whole.max_staleness,
-            mean_staleness=total.num_missed / max(total.num_steps, 1),
-            timeline=total.timeline,
-            summary=summarize(
+        with self._calling("fit") as found:
+            if save_to is not None:
+                self.check_save(save_to)  # before hours of training, not after
+            if callbacks is None:
+                callbacks = [Progress()] if self._team.rank == 0 else []
+            self._loop.begin_run(reader)
+            fit = Fit(
                 self.plan,
-                total.timeline,
-                num_samples=total.num_samples,
-                seconds=total.seconds,
-                servers=tracing.servers,
-            ),
-            evaluations=tuple(evaluations),
-        )
-
-    def _tracing(self, path: str | Path | None) -> FitTrace:
-        """Returns what records a `fit`; the first worker that reads writes the file."""
-        stage, rank = self._worker.stage, self._worker.rank
-        if stage != "whole":
-            role = f"{stage} worker {rank}"
-        else:
-            role = "trainer" if self._team.size == 1 else f"worker {rank}"
-        return FitTrace(
-            path,
-            client=self._client,
-            role=role,
-            gather=self._server.gather if self._server else self._gather_spans,
-            is_first=stage != "dense" and rank == 0,
-        )
-
-    def _gather_spans(self, mine: Any) -> list[Any]:
-        if self._feeder is not None:
-            self._feeder.end("trace")  # dense workers give theirs then
-        return self._team.groups.world.gather(mine)
-
-    def _can_all_save(self, error: BaseException) -> bool:
-        """Returns whether every worker ends `fit` by this error, between two steps."""
-        if self._feeder is not None:  # a dense worker may have failed with it
-            return False
-        has_agreed = self._team.size == 1 or error is self._team.agreed
-        return has_agreed and not self._loop.is_torn
-
-    def _begin_run(self, reader: Reader) -> None:
-        """Stands where a loaded run does, if `reader` has its batches, or else at the start."""
-        num_readers = self.plan.workers.num_readers
-        run = settings_of(reader, staleness=self.plan.staleness, num_readers=num_readers)
-        if self._is_resuming:
-            check_resume(self._run, run, batch=self._loop.position.batch)
-        else:
-            self._loop.position = Position()
-            self._loop.metrics = EpochMetrics()
-        self._is_resuming = False
-        self._run = run
+                loop=self._loop,
+                team=self._team,
+                tracing=self._membership.tracing(trace),
+                callbacks=callbacks,
+                save=None if save_to is None else partial(self.save, save_to),
+                evaluate=None if eval_reader is None else partial(self.evaluate, eval_reader),
+            )
+            result = fit.run(reader, epochs=epochs, max_steps=max_steps)
+            found.update(result.to_dict())
+        return result
 
     def evaluate(self, reader: Reader) -> Evaluation:
         """Returns AUC and log loss over a reader's samples. Creates no row and changes nothing.
@@ -436,24 +237,10 @@ class Trainer:
         if self._server is not None:
             return self._server.evaluate()
         self._check_idle("evaluate")
-        with self._calling("evaluate") as told:
-            evaluation = self._evaluate(reader)
-            told.update(asdict(evaluation))
+        with self._calling("evaluate") as found:
+            evaluation = evaluate(self._predictions(reader))
+            found.update(asdict(evaluation))
         return evaluation
-
-    def _evaluate(self, reader: Reader) -> Evaluation:
-        predictions = self._team.predictions(self._predictions(reader))
-        all_labels = [p.labels for p in predictions if p.labels is not None]
-        if not all_labels:
-            raise ConfigError("evaluation needs samples with labels, got none from the reader")
-        labels = np.concatenate(all_labels)
-        probabilities = np.concatenate([p.probabilities for p in predictions])
-        area = auc(labels, probabilities)
-        if area is None:
-            logger.warning(
-                "the AUC is undefined: all %d labels are %g", len(labels), float(labels[0])
-            )
-        return Evaluation(area, log_loss(labels, probabilities), len(labels))
 
     def predict(self, reader: Reader) -> NDArray[np.float32]:
         """Returns the probability of each sample, `[n]`, in the order of the files.
@@ -467,17 +254,13 @@ class Trainer:
             return self._server.predict()
         self._check_idle("predict")
         with self._calling("predict"):
-            predictions = self._team.predictions(self._predictions(reader))
+            predictions = self._predictions(reader)
         parts = [p.probabilities for p in predictions]
         return np.concatenate(parts) if parts else np.empty(0, np.float32)
 
-    def _predictions(self, reader: Reader) -> Iterator[Prediction]:
+    def _predictions(self, reader: Reader) -> list[Prediction]:
         self._check_reader(reader)
-        batches = self._team.share(reader.in_order()).batches(0)
-        dense = self._feeder or self._dense
-        with build_prediction(self.plan, batches, client=self._client, dense=dense) as executor:
-            for _, prediction in executor.results():
-                yield prediction
+        return predict(self.plan, reader, client=self._client, dense=self._dense, team=self._team)
 
     def num_rows(self) -> dict[str, int]:
         """Returns the rows of each table, over all servers."""
@@ -510,12 +293,7 @@ class Trainer:
         self._check_idle("save")
         if self._server is not None:
             return self._server.save()
-        if self._loop.is_torn:
-            raise CheckpointError(
-                f"a checkpoint is of whole steps, got step {self._loop.step} applied in part when "
-                "training failed; load an earlier checkpoint"
-            )
-        self._keeper.save(Path(path), self._run)
+        self._keeper.save(Path(path))
 
     def load(self, path: str | Path, *, resume: bool = True) -> None:
         """Sets all that `save` wrote into a folder, Paddle's random generators too.
@@ -536,25 +314,14 @@ class Trainer:
         self._check_idle("load")
         if self._server is not None:
             return self._server.load(Path(path), resume=resume)
-        checkpoint = self._keeper.load(Path(path), resume=resume)
-        self._is_resuming = resume
-        self._run = checkpoint.run if resume else None
+        self._keeper.load(Path(path), resume=resume)
 
     def close(self) -> None:
         """Gives up the connections, or the tables of this process.
 
         A worker says goodbye, unless it failed: then the others are told that it is lost.
         """
-        try:
-            if self._team.has_joined and not self._team.has_failed:
-                self._team.has_joined = False
-                self._client.goodbye()
-        finally:
-            for peers in (self._feeder, self._server):
-                if peers is not None:
-                    peers.__exit__(None, None, None)
-            self._client.close()
-            self._team.close()
+        self._membership.close()
 
     def __enter__(self) -> "Trainer":
         return self
@@ -566,10 +333,7 @@ class Trainer:
         traceback: TracebackType | None,
     ) -> None:
         if error is not None:
-            peers = self._feeder or self._server
-            if peers is not None:
-                peers.fail(error, step=self._loop.step)
-            self._team.fail(error)
+            self._membership.fail(error, step=self._loop.step)
         self.close()
 
     def _check_idle(self, method: str) -> None:
@@ -578,9 +342,6 @@ class Trainer:
                 f"{method} is called when no step is under way, got it from on_step; call it from "
                 "on_epoch or after fit, which takes max_steps= and save_to="
             )
-
-    def _specs(self) -> list[TableSpec]:
-        return [layer.spec(name) for name, layer in self._embeddings.items()]
 
     def _check_reader(self, reader: Reader) -> None:
         for name, layer in self._embeddings.items():

@@ -324,7 +324,7 @@ PYBIND11_MODULE(_native, module) {
 
   py::class_<Table>(module, "Table", py::module_local())
       .def(py::init(&MakeTable), py::kw_only(), arg("dim"), arg("optimizer"), arg("initializer"),
-           arg("seed"), arg("num_stripes") = 64)
+           arg("seed"), arg("num_stripes") = size_t{1} << kStripeBits)
       .def("pull", &Pull, arg("keys"), arg("insert"), arg("out") = py::none())
       .def("push", &Push, arg("keys"), arg("gradients"), arg("step"))
       .def("export_rows", &ExportRows, arg("first_bucket"), arg("end_bucket"))

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 #include <stdexcept>
 #include <string>
 
@@ -50,18 +51,10 @@ Dedup::Dedup(const uint64_t* keys, size_t n, const uint16_t* owners, size_t num_
                                 ", num_owners=" + std::to_string(num_owners));
   }
   FindUnique(keys, n, inverse);
-  if (num_owners == 1) {
-    counts_[0] = static_cast<int64_t>(num_unique_);
-  } else {
-    GroupByOwner(owners, inverse, n);
-  }
+  Group(owners, inverse, n);
 }
 
 void Dedup::CopyUnique(uint64_t* unique) const {
-  if (positions_.empty()) {
-    std::copy_n(unique_.get(), num_unique_, unique);
-    return;
-  }
   for (size_t i = 0; i < num_unique_; ++i) unique[positions_[i]] = unique_[i];
 }
 
@@ -105,19 +98,20 @@ void Dedup::FindUnique(const uint64_t* keys, size_t n, int64_t* inverse) {
   scratch.Release(count);
 }
 
-// A counting sort of the unique keys by owner.
-void Dedup::GroupByOwner(const uint16_t* owners, int64_t* inverse, size_t n) {
-  std::vector<uint16_t> owner(num_unique_);
+// A counting sort of the unique keys by owner and stripe.
+void Dedup::Group(const uint16_t* owners, int64_t* inverse, size_t n) {
+  std::vector<uint32_t> group(num_unique_);
+  std::vector<uint32_t> next((counts_.size() << kStripeBits) + 1);  // of each group, of the next
   for (size_t i = 0; i < num_unique_; ++i) {
-    owner[i] = owners[BucketOfHash(HashOfKey(unique_[i]))];
-    ++counts_[owner[i]];
+    const uint64_t hash = HashOfKey(unique_[i]);
+    const uint32_t owner = owners[BucketOfHash(hash)];
+    group[i] = owner << kStripeBits | StripeOfHash(hash, kStripeBits);
+    ++counts_[owner];
+    ++next[group[i] + 1];
   }
-  std::vector<uint32_t> next(counts_.size());
-  for (size_t i = 1; i < next.size(); ++i) {
-    next[i] = next[i - 1] + static_cast<uint32_t>(counts_[i - 1]);
-  }
+  std::partial_sum(next.begin(), next.end(), next.begin());
   positions_.resize(num_unique_);
-  for (size_t i = 0; i < num_unique_; ++i) positions_[i] = next[owner[i]]++;
+  for (size_t i = 0; i < num_unique_; ++i) positions_[i] = next[group[i]]++;
   for (size_t i = 0; i < n; ++i) inverse[i] = positions_[static_cast<size_t>(inverse[i])];
 }
 

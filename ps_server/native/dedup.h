@@ -1,7 +1,9 @@
 // What a client asks its servers for: the unique keys of a batch, those of one
 // server adjacent, and where each key of the batch went.
 //
-// A value. Its order is: by owner, and for one owner by first occurrence.
+// A value. Its order is: by owner, for one owner by the stripes of its tables, and
+// for one stripe by first occurrence. So a server meets its rows in the order in
+// which it takes its locks, and reads gradients and writes rows one after the other.
 //
 // Invariants:
 //   1. unique_key(inverse[i]) == keys[i] for every i of the batch.
@@ -34,11 +36,11 @@ class Dedup {
 
  private:
   void FindUnique(const uint64_t* keys, size_t n, int64_t* inverse);
-  void GroupByOwner(const uint16_t* owners, int64_t* inverse, size_t n);
+  void Group(const uint16_t* owners, int64_t* inverse, size_t n);
 
   std::unique_ptr<uint64_t[]> unique_;  // by first occurrence; the rest of [n + 1] is unset
   size_t num_unique_ = 0;
-  std::vector<uint32_t> positions_;  // where each goes; empty if it stays
+  std::vector<uint32_t> positions_;  // where each goes
   std::vector<int64_t> counts_;
 };
 

@@ -52,6 +52,9 @@ static_assert(KeyOfHash(HashOfKey(0x0123456789abcdefu)) == 0x0123456789abcdefu);
 
 constexpr uint32_t BucketOfHash(uint64_t hash) { return static_cast<uint32_t>(hash >> kStripeTop); }
 
+// Stripes of a table, log2, unless it is made otherwise: what a client may expect.
+constexpr int kStripeBits = 6;
+
 constexpr uint32_t StripeOfHash(uint64_t hash, int stripe_bits) {
   return static_cast<uint32_t>(hash >> (kStripeTop - stripe_bits)) & ((1u << stripe_bits) - 1);
 }

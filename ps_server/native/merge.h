@@ -27,6 +27,10 @@ class Merge {
   Merge(Items items, const float* gradients, size_t dim);
 
   Items items() const { return items_; }
+
+  // Whether a key was there twice, so that items() are others than those given.
+  bool has_sums() const { return !merged_.empty(); }
+
   const float* gradient(const Item& item) const { return gradients_ + item.position * dim_; }
 
  private:

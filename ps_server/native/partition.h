@@ -37,6 +37,12 @@ class Partition {
     return {items_.get() + starts_[stripe], starts_[stripe + 1] - starts_[stripe]};
   }
 
+  // Those of all stripes, in their order.
+  Items All() const { return {items_.get(), starts_.back()}; }
+
+  // Where the items of a stripe begin among those of all.
+  size_t StartOfStripe(size_t stripe) const { return starts_[stripe]; }
+
  private:
   std::unique_ptr<Item[]> items_;
   std::vector<size_t> starts_;  // [num_stripes + 1]

@@ -17,39 +17,43 @@ Stripe::Stripe(const RowRules* rules, std::shared_ptr<Arena> arena, int director
       index_(arena_.get(), directory_top),
       rows_(arena_.get(), rules->layout) {}
 
-template <typename Make, typename Load, typename Use>
-void Stripe::ForEachRow(Items items, const Make& make, const Load& load, const Use& use) const {
+template <typename Ahead, typename Find, typename Load, typename Use>
+void Stripe::ForEachRow(Items items, const Ahead& ahead, const Find& find, const Load& load,
+                        const Use& use) const {
   // A step of the loop does a little of each, for different items: loads that wait
   // for their page's address hold up what is behind them, so they are spread out.
   RowRef rows[kRowAhead];  // of item i at i % kRowAhead, from look-up to use
   constexpr size_t kLookUp = kIndexAhead - kRowAhead;
   for (size_t step = 0; step < items.size + kIndexAhead; ++step) {
-    if (step < items.size) index_.Prefetch(items.first[step].hash);
+    if (step < items.size) ahead(items.first[step].hash);
     if (step >= kIndexAhead) {
       const size_t i = step - kIndexAhead;
       use(items.first[i], rows[i % kRowAhead]);
     }
     if (step >= kLookUp && step - kLookUp < items.size) {
       const size_t i = step - kLookUp;
-      const Item& item = items.first[i];
-      const uint32_t slot = index_.Find(item.hash);
+      const uint32_t slot = find(i);
       RowRef& row = rows[i % kRowAhead];
       if (slot != Index::kMissing) {
         row = rows_.At(slot);
-        load(item, row);
+        load(items.first[i], row);
       } else {
-        row = make(item.hash);
+        row = {nullptr, nullptr};
       }
     }
   }
 }
 
-void Stripe::Pull(Items items, bool insert, float* out) {
+uint64_t Stripe::Pull(Items items, bool insert, float* out, uint32_t* slots) {
   const size_t dim = rules_->layout.dim(), bytes = dim * sizeof(float);
   std::lock_guard<std::mutex> lock(mutex_);
-  const auto make = [&](uint64_t hash) { return insert ? Insert(hash) : RowRef{nullptr, nullptr}; };
+  const auto ahead = [&](uint64_t hash) { index_.Prefetch(hash); };
+  const auto find = [&](size_t i) {
+    const uint64_t hash = items.first[i].hash;
+    return slots[i] = insert ? FindOrInsert(hash) : index_.Find(hash);
+  };
   const auto load = [&](const Item&, RowRef row) { PrefetchLines(row.weights, bytes); };
-  ForEachRow(items, make, load, [&](const Item& item, RowRef row) {
+  ForEachRow(items, ahead, find, load, [&](const Item& item, RowRef row) {
     float* const weights = out + item.position * dim;
     if (row.weights != nullptr) {
       std::memcpy(weights, row.weights, bytes);
@@ -57,31 +61,41 @@ void Stripe::Pull(Items items, bool insert, float* out) {
       rules_->initializer.Fill(KeyOfHash(item.hash), weights, dim);
     }
   });
+  return generation_;
 }
 
-void Stripe::Push(const Merge& merge, const Optimizer::Update& update, uint32_t step) {
+void Stripe::Push(const Merge& merge, const Optimizer::Update& update, uint32_t step, Slots known) {
   const size_t dim = rules_->layout.dim(), gradient_bytes = dim * sizeof(float);
   const size_t row_bytes = gradient_bytes + rules_->layout.num_state() * sizeof(float);
-  std::lock_guard<std::mutex> lock(mutex_);
-  const auto make = [&](uint64_t hash) { return Insert(hash); };
+  const Items items = merge.items();
   const auto load = [&](const Item& item, RowRef row) {
     PrefetchLines(row.weights, row_bytes);
     Prefetch(row.meta);
     PrefetchLines(merge.gradient(item), gradient_bytes);
   };
-  ForEachRow(merge.items(), make, load, [&](const Item& item, RowRef row) {
+  const auto use = [&](const Item& item, RowRef row) {
     update.Apply(row.weights, merge.gradient(item), dim);
     ++row.meta->num_pushes;
     row.meta->step = std::max(row.meta->step, step);
-  });
+  };
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (known.of_items != nullptr && known.generation == generation_) {
+    const auto find = [&](size_t i) { return known.of_items[i]; };
+    ForEachRow(items, [](uint64_t) {}, find, load, use);
+  } else {
+    const auto ahead = [&](uint64_t hash) { index_.Prefetch(hash); };
+    const auto find = [&](size_t i) { return FindOrInsert(items.first[i].hash); };
+    ForEachRow(items, ahead, find, load, use);
+  }
 }
 
 void Stripe::Import(Items items, const ConstRowColumns& rows) {
   const size_t dim = rules_->layout.dim(), num_state = rules_->layout.num_state();
   std::lock_guard<std::mutex> lock(mutex_);
-  const auto make = [&](uint64_t hash) { return Insert(hash); };
+  const auto ahead = [&](uint64_t hash) { index_.Prefetch(hash); };
+  const auto find = [&](size_t i) { return FindOrInsert(items.first[i].hash); };
   const auto load = [](const Item&, RowRef) {};
-  ForEachRow(items, make, load, [&](const Item& item, RowRef row) {
+  ForEachRow(items, ahead, find, load, [&](const Item& item, RowRef row) {
     const size_t from = item.position;
     std::copy_n(rows.weights + from * dim, dim, row.weights);
     std::copy_n(rows.state + from * num_state, num_state, row.weights + dim);
@@ -113,12 +127,13 @@ uint64_t Stripe::List(uint32_t first_bucket, uint32_t end_bucket,
 void Stripe::Export(Items items, uint64_t generation, const RowColumns& out) const {
   constexpr size_t kRowsPerLock = 256;  // about 20 us
   const size_t dim = rules_->layout.dim(), num_state = rules_->layout.num_state();
-  const auto make = [](uint64_t) -> RowRef { throw std::logic_error("a listed row is missing"); };
   const auto load = [&](const Item&, RowRef row) {
     PrefetchLines(row.weights, (dim + num_state) * sizeof(float));
     Prefetch(row.meta);
   };
+  const auto ahead = [&](uint64_t hash) { index_.Prefetch(hash); };
   const auto use = [&](const Item& item, RowRef row) {
+    if (row.weights == nullptr) throw std::logic_error("a listed row is missing");
     const size_t to = item.position;
     out.keys[to] = KeyOfHash(item.hash);
     std::copy_n(row.weights, dim, out.weights + to * dim);
@@ -130,7 +145,9 @@ void Stripe::Export(Items items, uint64_t generation, const RowColumns& out) con
     std::lock_guard<std::mutex> lock(mutex_);
     if (generation_ != generation) throw std::runtime_error("the table was cleared in an export");
     const size_t size = std::min(items.size - first, kRowsPerLock);
-    ForEachRow({items.first + first, size}, make, load, use);
+    const Items part{items.first + first, size};
+    const auto find = [&](size_t i) { return index_.Find(part.first[i].hash); };
+    ForEachRow(part, ahead, find, load, use);
   }
 }
 
@@ -153,7 +170,12 @@ void Stripe::Clear(std::shared_ptr<Arena> arena) {
   ++generation_;
 }
 
-RowRef Stripe::Insert(uint64_t hash) {
+uint32_t Stripe::FindOrInsert(uint64_t hash) {
+  const uint32_t slot = index_.Find(hash);
+  return slot != Index::kMissing ? slot : Insert(hash);
+}
+
+uint32_t Stripe::Insert(uint64_t hash) {
   const RowLayout& layout = rules_->layout;
   const uint32_t slot = rows_.Next();
   const RowRef row = rows_.At(slot);
@@ -163,7 +185,7 @@ RowRef Stripe::Insert(uint64_t hash) {
   index_.Insert(hash, slot);  // last, because it may throw
   rows_.Add();
   ++num_rows_;
-  return row;
+  return slot;
 }
 
 }  // namespace ps_server

@@ -44,11 +44,21 @@ class Stripe {
   Stripe(const RowRules* rules, std::shared_ptr<Arena> arena, int directory_top);
 
   // Copies the weights of items to out[item.position] [dim]; of a missing key,
-  // those that its row would start with. With `insert`, the row is made.
-  void Pull(Items items, bool insert, float* out);
+  // those that its row would start with. With `insert`, the row is made. Writes the
+  // slot of each item's row, Index::kMissing if it has none, and returns the
+  // generation in which these hold.
+  uint64_t Pull(Items items, bool insert, float* out, uint32_t* slots);
 
-  // Applies the gradients, one a row, making the rows that are missing.
-  void Push(const Merge& merge, const Optimizer::Update& update, uint32_t step);
+  // The slots of rows that a pull of the same items has found.
+  struct Slots {
+    const uint32_t* of_items;  // null: not known
+    uint64_t generation;
+  };
+
+  // Applies the gradients, one a row, making the rows that are missing. Slots of
+  // another generation are not used. REQUIRES: known slots are aligned with the
+  // merge's items, and none is missing.
+  void Push(const Merge& merge, const Optimizer::Update& update, uint32_t step, Slots known);
 
   // Makes or overwrites the row of each item from rows[item.position]; of equal
   // keys, the last one stays.
@@ -80,13 +90,17 @@ class Stripe {
   static constexpr size_t kIndexAhead = 32;
   static constexpr size_t kRowAhead = 16;
 
-  // Calls load(item, row) and, kRowAhead items later, use(item, row) for the row of
-  // each item, in order. The row of a missing key is what make(hash) returns.
-  // REQUIRES: the lock.
-  template <typename Make, typename Load, typename Use>
-  void ForEachRow(Items items, const Make& make, const Load& load, const Use& use) const;
+  // For the row of each item, in order: calls ahead(hash), which starts to load what
+  // find(i) reads; its slot is find(i); load(item, row); and use(item, row). They are
+  // kIndexAhead - kRowAhead and kRowAhead items apart. The row of kMissing is null, and
+  // is not loaded. REQUIRES: the lock.
+  template <typename Ahead, typename Find, typename Load, typename Use>
+  void ForEachRow(Items items, const Ahead& ahead, const Find& find, const Load& load,
+                  const Use& use) const;
 
-  RowRef Insert(uint64_t hash);  // REQUIRES: the lock; the hash is missing
+  // REQUIRES, both: the lock. Insert: the hash is missing.
+  uint32_t FindOrInsert(uint64_t hash);
+  uint32_t Insert(uint64_t hash);
 
   const RowRules* const rules_;
   const int directory_top_;

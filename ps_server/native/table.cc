@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <optional>
 #include <stdexcept>
 #include <string>
 
@@ -32,11 +33,14 @@ void Table::ForEachStripe(Visit&& visit) {
 }
 
 void Table::Pull(const uint64_t* keys, size_t n, bool insert, float* out) {
-  const Partition partition(keys, n, stripe_bits_);
+  const auto found = std::make_shared<FoundRows>(keys, n, stripe_bits_);
   ForEachStripe([&](size_t stripe) {
-    const Items items = partition.OfStripe(stripe);
-    if (items.size > 0) stripes_[stripe]->Pull(items, insert, out);
+    const Items items = found->partition.OfStripe(stripe);
+    if (items.size == 0) return;
+    uint32_t* const slots = found->SlotsOfStripe(stripe);
+    found->generations[stripe] = stripes_[stripe]->Pull(items, insert, out, slots);
   });
+  if (insert) recent_pulls_.Remember(found);
 }
 
 void Table::Push(const uint64_t* keys, size_t n, const float* gradients, int64_t step) {
@@ -44,13 +48,20 @@ void Table::Push(const uint64_t* keys, size_t n, const float* gradients, int64_t
     throw std::invalid_argument("a push has a step from 1 to " + std::to_string(kMaxStep) +
                                 ", got step=" + std::to_string(step));
   }
-  const Partition partition(keys, n, stripe_bits_);
+  const std::shared_ptr<const FoundRows> found = recent_pulls_.Take(keys, n);
+  std::optional<Partition> own;
+  if (found == nullptr) own.emplace(keys, n, stripe_bits_);
+  const Partition& partition = found != nullptr ? found->partition : *own;
   const Optimizer::Update update = rules_.optimizer.At(static_cast<uint64_t>(step));
   ForEachStripe([&](size_t stripe) {
     const Items items = partition.OfStripe(stripe);
     if (items.size == 0) return;
     const Merge merge(items, gradients, rules_.layout.dim());  // before the lock is taken
-    stripes_[stripe]->Push(merge, update, static_cast<uint32_t>(step));
+    Stripe::Slots known{nullptr, 0};
+    if (found != nullptr && !merge.has_sums()) {
+      known = {found->SlotsOfStripe(stripe), found->generations[stripe]};
+    }
+    stripes_[stripe]->Push(merge, update, static_cast<uint32_t>(step), known);
   });
   RaiseLastStep(step);
 }
@@ -106,7 +117,7 @@ size_t Table::num_rows() const {
 
 size_t Table::memory_bytes() const {
   std::lock_guard<std::mutex> lock(clear_mutex_);
-  size_t bytes = sizeof(*this) + arena_->BytesAllocated();
+  size_t bytes = sizeof(*this) + recent_pulls_.BytesHeld() + arena_->BytesAllocated();
   for (const auto& stripe : stripes_) bytes += sizeof(Stripe) + stripe->DirectoryBytes();
   return bytes;
 }

@@ -4,7 +4,8 @@
 // read and written whole, a batch is not one transaction. A row's stripe is a
 // function of its key, so two pushes of one key both count.
 //
-// Lock order: clear_mutex_, one stripe's, the arena's. No call holds two stripes'.
+// Lock order: clear_mutex_, one stripe's, the arena's. No call holds two stripes',
+// nor that of the recent pulls with another.
 //
 // Invariants:
 //   1. The weights of a new row are a function of (seed, key) alone.
@@ -23,6 +24,7 @@
 #include <vector>
 
 #include "arena.h"
+#include "recent_pulls.h"
 #include "row.h"
 #include "stripe.h"
 
@@ -39,7 +41,7 @@ class Table {
 
   // Copies the weights of keys [n] to out [n, dim]; a key may be there twice. Of
   // a missing key, those that its row would start with. With `insert`, the row
-  // is made.
+  // is made, and the push of the same keys is cheaper for it.
   void Pull(const uint64_t* keys, size_t n, bool insert, float* out);
 
   // Applies gradients [n, dim] of update number `step`; those of equal keys are
@@ -65,7 +67,7 @@ class Table {
 
   size_t num_rows() const;
 
-  // Bytes of the rows, the index and the table's own parts; not counted are the
+  // Bytes of the rows, the index, the recent pulls and the table's own parts; not counted are the
   // unused end of the arena's last chunk and the one that is mapped ahead.
   size_t memory_bytes() const;
 
@@ -85,6 +87,7 @@ class Table {
 
   const RowRules rules_;
   int stripe_bits_;
+  RecentPulls recent_pulls_;
   mutable std::mutex clear_mutex_;
   std::shared_ptr<Arena> arena_;  // guarded by clear_mutex_; that of all stripes between Clears
   std::vector<std::unique_ptr<Stripe>> stripes_;

@@ -32,7 +32,10 @@ def run(*arguments):
     [
         (["--help"], ["launch", "worker", "ps-server", "paddle.distributed.launch"]),
         (["launch", "--help"], ["--sparse N", "--log-dir DIR", "SCRIPT", "Ctrl-C", "exit code"]),
-        (["worker", "--help"], ["--stage", "--dense-workers", "--coordinator", "two hosts"]),
+        (
+            ["worker", "--help"],
+            ["--stage", "--dense-workers", "--coordinator", "two hosts", "--num-workers 2"],
+        ),
     ],
 )
 def test_help_teaches(arguments, parts, capsys):
@@ -57,6 +60,14 @@ def test_no_command_is_a_mistake(capsys):
     assert "COMMAND" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", ["launch", "worker"])
+def test_of_what_is_missing_the_script_alone_is_required(command, capsys):
+    with pytest.raises(SystemExit) as raised:
+        main([command])
+    assert raised.value.code == 2
+    assert capsys.readouterr().err.endswith("the following arguments are required: SCRIPT\n")
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -68,6 +79,11 @@ def test_no_command_is_a_mistake(capsys):
         (
             ["launch", "--workers", "2", "--sparse", "1", "--dense", "1", IDLE],
             "got --workers 2 beside --sparse 1; leave one out",
+        ),
+        (["launch", "--servers", "0", IDLE], "got 0 servers for 2 workers in mode bounded; leave"),
+        (
+            ["launch", "--servers", "0", "--sparse", "2", "--dense", "1", IDLE, "--mode", "async"],
+            "got 0 servers for 3 workers in mode async; leave --servers out",
         ),
         (["worker", "--stage", "dense", IDLE], "a dense worker needs the addresses"),
         (["worker", *DENSE[2:], IDLE], "dense worker 0 shares its tables on parameter servers"),

@@ -297,6 +297,7 @@ class Push:
 
 class TableMachine(RuleBasedStateMachine):
     saves = Bundle("saves")
+    pulled = Bundle("pulled")
 
     def __init__(self, subject_of, spreads, kinds, folder):
         super().__init__()
@@ -329,9 +330,14 @@ class TableMachine(RuleBasedStateMachine):
         pulled = self.subject.pull(keys, insert=insert, side=side)
         assert np.array_equal(pulled, self.oracle.pull(keys, insert=insert))
 
-    @rule(keys=KEYS, insert=st.booleans(), side=SIDES)
+    @rule(target=pulled, keys=KEYS, insert=st.booleans(), side=SIDES)
     def pull(self, keys, insert, side):
         self.check_pull(u64(keys), insert=insert, side=side)
+        return keys
+
+    @rule(keys=pulled, seed=SEEDS, side=SIDES)
+    def push_what_was_pulled(self, keys, seed, side):
+        self.push(keys, seed, 0, side)
 
     @rule(keys=KEYS, seed=SEEDS, ahead=st.integers(-3, 3), side=SIDES)
     def push(self, keys, seed, ahead, side):

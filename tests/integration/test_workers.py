@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -25,8 +26,8 @@ def start(daemon, tmp_path):
     """Returns a function that starts a job and gives its workers and its servers."""
     processes = []
 
-    def launch(size, *, each=lambda rank: {}, **told):
-        num_servers = 0 if told["mode"] == "cpu_only" else 2
+    def launch(size, *, each=lambda rank: {}, environment=lambda rank: {}, **told):
+        num_servers = 0 if told["mode"] in ("cpu_only", "gpu_only") else 2
         servers = [daemon("--num-workers", str(size)) for _ in range(num_servers)]
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
@@ -38,7 +39,8 @@ def start(daemon, tmp_path):
             arguments = json.dumps({**told, "rank": rank, **each(rank)})
             pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
             command = [sys.executable, str(SCRIPT), arguments]
-            workers.append(subprocess.Popen(command, text=True, **pipes))
+            env = {**os.environ, **environment(rank)}
+            workers.append(subprocess.Popen(command, text=True, env=env, **pipes))
         processes.extend(workers)
         return workers, servers
 
@@ -72,8 +74,13 @@ def distance(found, expected):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("mode", "size"), [("sync", 2), ("cpu_only", 2)])
-def test_sync_is_one_process_with_the_batches_of_all_in_one(run, tmp_path, mode, size):
+@pytest.mark.parametrize(
+    ("mode", "device"),
+    [("sync", "cpu"), ("cpu_only", "cpu"), ("sync", "emulated:0"), ("gpu_only", "emulated:0")],
+    indirect=["device"],
+)
+def test_sync_is_one_process_with_the_batches_of_all_in_one(run, tmp_path, mode, device):
+    size = 2
     job = {"mode": mode, "steps": 20, "shuffle": 20_000}
     alone = run(1, batch=96 * size, save=str(tmp_path / "alone"), **job)[0]
     found = run(
@@ -83,6 +90,8 @@ def test_sync_is_one_process_with_the_batches_of_all_in_one(run, tmp_path, mode,
         each=lambda rank: {"seed": rank},  # the replicas begin as the first one all the same
         **job,
     )
+    assert [each["device"] for each in (alone, *found)] == [device] * (1 + size)
+    assert {each["backend"] for each in found} == {"GLOO" if device == "cpu" else "XCCL"}
     assert [each["digest"] for each in found] == [found[0]["digest"]] * size
     # Each has the rows, bit for bit; on servers, none has.
     assert [each.get("rows") for each in found] == [found[0].get("rows")] * size
@@ -235,16 +244,19 @@ def test_a_nan_of_one_worker_stops_all_before_anything_is_applied(start, run, tm
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("mode", "rank"),
+    ("mode", "rank", "device"),
     [
-        ("sync", 0),
-        ("bounded", 1),
-        pytest.param("sync", 1, marks=pytest.mark.long),
-        pytest.param("async", 1, marks=pytest.mark.long),
-        pytest.param("cpu_only", 0, marks=pytest.mark.long),
+        ("sync", 0, "cpu"),
+        ("bounded", 1, "cpu"),
+        ("gpu_only", 1, "emulated:0"),
+        pytest.param("sync", 1, "cpu", marks=pytest.mark.long),
+        pytest.param("async", 1, "cpu", marks=pytest.mark.long),
+        pytest.param("bounded", 1, "emulated:0", marks=pytest.mark.long),
+        pytest.param("cpu_only", 0, "cpu", marks=pytest.mark.long),
     ],
+    indirect=["device"],
 )
-def test_a_worker_that_is_killed_is_named_by_the_other(start, mode, rank):
+def test_a_worker_that_is_killed_is_named_by_the_other(start, mode, rank, device):
     workers, servers = start(2, mode=mode, epochs=1000, tell=True)
     for worker in workers:
         assert json.loads(worker.stdout.readline()) == {"began": True}, worker.stderr.read()
@@ -253,26 +265,80 @@ def test_a_worker_that_is_killed_is_named_by_the_other(start, mode, rank):
     killed.wait()
     _, error = other.communicate(timeout=20)
     assert other.returncode == 1
-    assert "WorkerLost" in error
-    assert f"worker {rank}" in error
+    # Whoever noticed it, a server perhaps, the meeting tells it.
+    said = rf"hetero_pipe\.errors\.WorkerLost: worker {rank} \(.*:{killed.pid}\) is lost: it ended"
+    assert re.match(said, error.splitlines()[-1])
     for server in servers:  # they leave as well, and say that not all went well
         assert server.process.wait(20) == 1
 
 
+READING = "failed in stage read at step 5: DataError: line 7 has no label"
+LEAVING = "failed: SystemExit: 7"
+NAN = r"failed in stage dense at step 5: NonFiniteError: gradients must be finite, got \[nan"
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["sync", pytest.param("bounded", marks=pytest.mark.long)])
-def test_ctrl_c_ends_all_between_two_steps(start, run, tmp_path, mode):
+def test_a_worker_whose_device_is_full_is_named_and_all_end(start, on_emulated_device):
+    workers, _ = start(
+        2,
+        mode="gpu_only",
+        dim=64,  # 512 bytes a row with its state, of some thousand rows
+        environment=lambda rank: {"EMULATED_MEMORY": "2e6"} if rank else {},
+    )
+    errors = [worker.communicate(timeout=LATER)[1] for worker in workers]
+    assert [worker.returncode for worker in workers] == [1, 1], errors
+    said = "must fit into the memory of device emulated:0, got"
+    assert "hetero_pipe.errors.DeviceOutOfMemory: " in errors[1], errors[1]
+    assert said in errors[1]
+    assert "hetero_pipe.errors.WorkerLost: worker 1 (" in errors[0]
+    assert said in errors[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("mode", "every", "failure"),
+    [
+        # Worker 0 waits on a server by then, which has another word for it.
+        ("bounded", 3, ("exit_at", 7, LEAVING)),
+        # It waits for nobody for long.
+        ("async", 10**6, ("torn_at", 1, READING)),
+        pytest.param("async", 3, ("nan_at", 1, NAN), marks=pytest.mark.long),
+        pytest.param("sync", 3, ("torn_at", 1, READING), marks=pytest.mark.long),
+        pytest.param("cpu_only", 3, ("exit_at", 7, LEAVING), marks=pytest.mark.long),
+    ],
+)
+def test_why_the_first_worker_failed_is_told_by_the_other(start, mode, every, failure):
+    how, code, said = failure
+    at = 5 + (how != "torn_at")  # calls are counted from 1
+    workers, _ = start(
+        2,
+        mode=mode,
+        every=every,
+        epochs=1000,
+        each=lambda rank: {how: at, "delay": 1.0} if rank else {},
+    )
+    errors = [worker.communicate(timeout=LATER)[1] for worker in workers]
+    assert [worker.returncode for worker in workers] == [1, code]
+    last = errors[0].splitlines()[-1]
+    named = rf"hetero_pipe\.errors\.WorkerLost: worker 1 \(.*:{workers[1].pid}\) {said}"
+    assert re.match(named, last), errors
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "mode",
+    ["bounded", *(pytest.param(mode, marks=pytest.mark.long) for mode in ("sync", "async"))],
+)
+def test_ctrl_c_of_one_ends_all_between_two_steps(start, run, tmp_path, mode):
     saved = str(tmp_path / "saved")
     workers, servers = start(2, mode=mode, epochs=1000, tell=True, save_to=saved)
     for worker in workers:
         assert json.loads(worker.stdout.readline()) == {"began": True}
-    # In `sync`, Ctrl-C of one is one of all.
-    for worker in workers[:1] if mode == "sync" else workers:
-        worker.send_signal(signal.SIGINT)
-    for worker in workers:
-        _, error = worker.communicate(timeout=LATER)
-        assert "KeyboardInterrupt" in error
-        assert "WorkerLost" not in error
+    workers[1].send_signal(signal.SIGINT)
+    errors = [worker.communicate(timeout=LATER)[1] for worker in workers]
+    named = rf"KeyboardInterrupt: worker 1 \(.*:{workers[1].pid}\) was interrupted"
+    assert re.fullmatch(named, errors[0].splitlines()[-1]), errors
+    assert errors[1].splitlines()[-1] == "KeyboardInterrupt", errors
     assert [server.process.wait(LATER) for server in servers] == [0, 0]
     assert run(2, mode=mode, steps=3, load=saved, epochs=1000)[0]["steps"] == 3
 

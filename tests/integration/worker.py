@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 import hetero_pipe as hp
+from hetero_pipe.data import TableReader
 
 import paddle  # isort: skip  # after hetero_pipe, as Paddle 2.6 needs
 
@@ -59,6 +60,29 @@ class Spoilt(DeepFM):
         return logits * float("nan") if self.num_calls == told["nan_at"] else logits
 
 
+class Leaver(DeepFM):
+    """It ends the process at a step."""
+
+    num_calls = 0
+
+    def forward(self, batch):
+        self.num_calls += 1
+        if self.num_calls == told["exit_at"]:
+            never.wait(told["delay"])
+            sys.exit(7)
+        return super().forward(batch)
+
+
+class Torn(TableReader):
+    """It cannot be read on at a step."""
+
+    def batches(self, epoch, *, skip=0):
+        for number, batch in enumerate(super().batches(epoch, skip=skip)):
+            if number // told["size"] == told["torn_at"]:
+                raise hp.DataError("line 7 has no label")
+            yield batch
+
+
 class Tell:
     """A callback that says so when the first step is done."""
 
@@ -72,7 +96,8 @@ class Tell:
 
 def read(path, slots, **options):
     options |= {"batch_size": told["batch"], "shuffle": told.get("shuffle", 0)}
-    return hp.read_parquet(path, slots=slots, **options)
+    reader = hp.read_parquet(path, slots=slots, **options)
+    return Torn(**vars(reader)) if told.get("torn_at") else reader
 
 
 def main():
@@ -82,7 +107,7 @@ def main():
         model, optimizer, loss = Witness(), None, lambda logits, labels: logits.sum()
         reader = read(told["data"], ["own", "other"], shared_keys={"other": "own"})
     else:
-        kind = Spoilt if told.get("nan_at") else DeepFM
+        kind = Spoilt if told.get("nan_at") else Leaver if told.get("exit_at") else DeepFM
         model = kind(SLOTS, dim=told.get("dim", 8), hidden=(32, 16))
         optimizer = paddle.optimizer.Adam(1e-3, parameters=model.parameters())
         loss, reader = None, read(told.get("data", MOVIELENS), SLOTS)
@@ -112,6 +137,8 @@ def main():
             "loss": result.loss,
             "digest": b"".join(state[name].tobytes() for name in sorted(state)).hex(),
             "seen": getattr(model, "seen", []),
+            "device": plan.stage("dense").device,
+            "backend": paddle.distributed.get_backend() if told["size"] > 1 else None,
         }
         if workers.has_own_tables:
             found["rows"] = {

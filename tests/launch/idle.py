@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import hetero_pipe as hp
 
@@ -34,6 +35,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--wait", action="store_true", help="for a signal")
     parser.add_argument("--deaf", action="store_true", help="to Ctrl-C and SIGTERM")
     parser.add_argument("--fail", type=int, metavar="RANK", help="worker that exits with 7")
+    parser.add_argument("--follow", type=int, metavar="RANK", help="worker that lost another")
+    parser.add_argument("--behind", type=Path, metavar="FIFO", help="that --fail reads before")
     parser.add_argument("--leave-behind", action="store_true", help="a process that holds stdout")
     parser.add_argument("--lines", type=int, default=0, metavar="N", help="to print more")
     hp.launch.add_arguments(parser)
@@ -53,7 +56,11 @@ def main(arguments: list[str]) -> int:
     try:
         print(json.dumps(told), flush=True)
         print("a line\n" * flags.lines, end="", flush=True)
+        if flags.follow == flags.worker:
+            raise hp.WorkerLost("another is lost")
         if flags.fail == flags.worker:
+            if flags.behind is not None:
+                flags.behind.read_text()
             return 7
         if flags.wait or flags.fail is not None:
             threading.Event().wait()

@@ -15,6 +15,8 @@ from tests.launch.family import ROOT, SECONDS, Family
 
 IDLE = str(Path(__file__).with_name("idle.py"))
 
+LONG = pytest.mark.long
+
 # ------------------------------------------------------------------ what each is told
 
 
@@ -125,6 +127,33 @@ def test_exit_code_is_that_of_the_worker_that_failed(launch):
     assert err == "hetero-pipe: worker 1 ended with exit code 7; the others are stopped\n"
 
 
+def test_one_that_failed_because_of_another_is_not_the_first(launch, tmp_path, wait_until):
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    job = launch(IDLE, "--follow", "0", "--fail", "1", "--behind", str(gate))
+    follower = job.workers(2)["worker 0"]["pid"]
+    wait_until(lambda: not Path(f"/proc/{follower}").exists())
+    gate.write_text("go on")
+    code, _, err = job.end()
+    assert code == 7
+    assert err.splitlines() == [
+        "[worker 0] error: another is lost",
+        "hetero-pipe: worker 1 ended with exit code 7; the others are stopped",
+    ]
+
+
+FOLLOWED = "worker 0 ended with exit code 75, because of another process; the others are stopped"
+
+
+@pytest.mark.parametrize(
+    "others",
+    [[], pytest.param(["--workers", "2"], marks=pytest.mark.long)],  # 10 s
+)
+def test_one_that_failed_because_of_another_is_told_if_no_other_ends(others, launch):
+    code, _, err = launch(*(others or ["--workers", "1"]), IDLE, "--follow", "0", "--wait").end()
+    assert (code, err.splitlines()[-1]) == (75, f"hetero-pipe: {FOLLOWED}")
+
+
 def test_a_log_folder_that_cannot_be_made_is_told(launch, tmp_path):
     (tmp_path / "file").touch()
     code, _, err = launch("--log-dir", str(tmp_path / "file"), IDLE).end()
@@ -218,6 +247,37 @@ def test_a_server_that_cannot_start_is_told(launch, tmp_path):
 
 # ------------------------------------------------------------------ training
 
+FAIL = str(Path(__file__).with_name("fail.py"))
+WHOLE, APART = ["--workers", "2"], ["--sparse", "2", "--dense", "1"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("workers", "mode", "how", "said"),
+    [
+        (WHOLE, "bounded", "exit", "worker 1 ended with exit code 7"),
+        pytest.param(WHOLE, "async", "raise", "worker 1 ended with exit code 1", marks=LONG),
+        pytest.param(WHOLE, "sync", "kill", "worker 1 was ended by signal 9 (Killed)", marks=LONG),
+        pytest.param(APART, "sync", "exit", "dense 0 ended with exit code 7", marks=LONG),
+        pytest.param(APART, "bounded", "raise", "dense 0 ended with exit code 1", marks=LONG),
+    ],
+)
+def test_of_workers_that_train_the_first_that_failed_is_told(workers, mode, how, said, launch):
+    job = launch("--servers", "1", *workers, FAIL, "--mode", mode, "--how", how)
+    code, _, err = job.end()
+    assert code == {"exit": 7, "raise": 1, "kill": 128 + signal.SIGKILL}[how]
+    lines = [line for line in err.splitlines() if line.startswith("hetero-pipe: ")]
+    assert lines == [f"hetero-pipe: {said}; the others are stopped"], err
+
+
+@pytest.mark.long
+def test_ctrl_c_of_one_worker_is_130(launch):
+    job = launch("--servers", "1", FAIL, "--mode", "bounded", "--how", "interrupt")
+    code, _, err = job.end()
+    assert code == 130, err
+    assert "[worker 1] interrupted\n" in err
+
+
 TRAIN = str(ROOT / "examples" / "ctr" / "train.py")
 RESULT = re.compile(r"\[worker 0\] (\{.*\})\n")
 
@@ -236,6 +296,26 @@ def test_two_workers_in_step_train_as_one_of_twice_the_batch(launch):
         assert found[name] == pytest.approx(expected[name], rel=1e-3)  # of 178 steps
     for name in ("rows", "eval_samples"):
         assert found[name] == expected[name]
+
+
+GPU_ONLY = ("--servers", "0", TRAIN, "--epochs", "1", "--json", "--mode", "gpu_only")
+
+
+@pytest.mark.slow
+def test_two_workers_train_on_a_device_each_without_servers(launch, on_emulated_device):
+    code, out, err = launch(*GPU_ONLY, "--batch-size", "2048").end()
+    assert code == 0, err
+    found = json.loads(RESULT.fullmatch(out)[1])
+    assert found["auc"] > 0.6  # of 23 steps
+    assert found["rows"] > 10_000
+
+
+@pytest.mark.slow
+def test_a_job_whose_devices_are_full_says_so_and_ends(launch, on_emulated_device, monkeypatch):
+    monkeypatch.setenv("EMULATED_MEMORY", "3e6")
+    code, out, err = launch(*GPU_ONLY).end()
+    assert (code, out) == (1, "")
+    assert re.search(r"\[worker \d\] error: .* must fit into the memory of device emulated:0", err)
 
 
 @pytest.mark.slow

@@ -36,6 +36,11 @@ class Launcher(Family):
         path = self._logs / name
         return path.read_text() if path.exists() else ""
 
+    def plan(self, rank):
+        """Returns the plan that a worker has printed, between lines of Paddle's."""
+        text = self.log(f"workerlog.{rank}")
+        return hp.Plan.from_json(text[text.index("\n{\n") : text.rindex("\n}\n") + 2])
+
     def is_waiting(self):
         """Whether both workers do, at their last step."""
         return all("waits" in self.log(f"workerlog.{rank}") for rank in range(2))
@@ -130,10 +135,48 @@ def test_the_example_trains_in_each_mode(mode, launch):
     assert "\n{" not in launcher.log("workerlog.1")  # the first tells it for both
 
 
+@pytest.mark.parametrize("num_devices", [2, pytest.param(1, marks=pytest.mark.long)])
+def test_the_example_trains_on_devices(num_devices, launch, on_emulated_device, monkeypatch):
+    monkeypatch.setenv("EMULATED_DEVICES", str(num_devices))  # of the host
+    flags = ["--epochs", "1", "--json", "--mode", "gpu_only", "--batch-size", "2048"]
+    launcher = launch(TRAIN, *flags, number=("--trainer_num", "2"))
+    assert launcher.code() == 0
+    lines = launcher.log("workerlog.0").splitlines()
+    (result,) = (json.loads(line) for line in lines if line.startswith("{"))
+    assert result["auc"] > 0.6  # of 23 steps
+    assert result["rows"] > 10_000
+    assert result["steps"] == 23
+    assert "\n{" not in launcher.log("workerlog.1")
+
+
+@pytest.mark.parametrize(
+    ("chosen", "expected"), [("", [0, 1, 0]), pytest.param("1", [1, 1, 1], marks=pytest.mark.long)]
+)
+def test_each_worker_takes_a_device_of_its_host(
+    chosen, expected, launch, on_emulated_device, monkeypatch
+):
+    monkeypatch.setenv("EMULATED_DEVICES", "2")
+    if chosen:
+        monkeypatch.setenv("FLAGS_selected_emulateds", chosen)
+    flags = ["--mode", "gpu_only", "--dry-run"]
+    launcher = launch(TRAIN, *flags, number=("--trainer_num", "3"))
+    assert launcher.code() == 0
+    taken = [launcher.plan(rank).stage("dense").device for rank in range(3)]
+    assert taken == [f"emulated:{number}" for number in expected]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("how", "code"), [("exit", 7), ("kill", 256 - signal.SIGKILL)])
+def test_of_trainers_that_train_the_code_is_of_the_first_that_failed(how, code, launch):
+    launcher = launch(ROWS.with_name("fail.py"), "--mode", "bounded", "--how", how)
+    assert launcher.code() == code
+    assert re.search(r"^error: worker 1 \(", launcher.log("workerlog.0"), re.MULTILINE)
+
+
 def test_a_dry_run_ends_and_tells_the_plan(launch):
     launcher = launch(TRAIN, "--dry-run", "--mode", "sync")
     assert launcher.code() == 0
-    plan = hp.Plan.from_json(launcher.log("workerlog.0").partition("warning_message)\n")[2])
+    plan = launcher.plan(0)
     assert plan.workers == hp.WorkersPlan(mode="sync", num_readers=2)
     assert len(plan.servers) == 2
 

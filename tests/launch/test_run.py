@@ -66,7 +66,10 @@ def end(process):
         ("sys.exit(4)", 4, ""),
         ("raise hp.DataError('line 3')", 1, "error: line 3\n"),
         ("raise hp.StageError('no reply')", 1, "error: no reply\n"),
+        ("raise hp.WorkerLost('worker 0 is lost')", 75, "error: worker 0 is lost\n"),
+        ("raise hp.ServerUnavailable('server 0')", 75, "error: server 0\n"),
         ("os.kill(os.getpid(), signal.SIGINT)", 130, "interrupted\n"),
+        ("raise KeyboardInterrupt('worker 0 was')", 130, "interrupted: worker 0 was\n"),
     ],
 )
 def test_exit_code_is_that_of_main(body, code, said, start):
@@ -149,6 +152,38 @@ def test_a_signal_ends_main(number, environment, code, start):
     assert end(process)[0] == code
 
 
+IN_PADDLES_IMPORT = """\
+class Pause:
+    def find_spec(self, name, path=None, target=None):
+        status = open("/proc/self/status").read()
+        caught = int(status.partition("SigCgt:")[2].split()[0], 16)
+        if caught >> signal.SIGTERM - 1 & 1 and name.startswith("paddle."):  # Paddle's handler
+            sys.meta_path.remove(self)
+            print("importing", flush=True)
+            signal.pause()
+sys.meta_path.insert(0, Pause())
+import paddle
+def main"""
+
+
+@pytest.mark.parametrize(("environment", "code"), [({}, 128 + signal.SIGTERM), (TRAINER, 0)])
+def test_sigterm_within_paddles_import_is_no_fatal_error(environment, code, start):
+    process = start("pass", head=HEAD.replace("def main", IN_PADDLES_IMPORT), **environment)
+    assert process.stdout.readline() == "importing\n"
+    process.send_signal(signal.SIGTERM)
+    found, _, err = end(process)
+    assert found == code
+    assert "FatalError" not in err
+
+
+def test_sigterm_reaches_a_handler_of_the_script_again_in_main(start):
+    handle = "signal.signal(signal.SIGTERM, lambda *_: print('told', flush=True))"
+    process = start(f"{handle}; {WAIT}")
+    assert process.stdout.readline() == "up\n"
+    process.send_signal(signal.SIGTERM)
+    assert end(process) == (0, "told\n", "")
+
+
 def test_sigterm_ends_a_script_of_paddle_without_a_word(start):
     process = start(WAIT, head=HEAD.replace("def main", "import paddle\ndef main"))
     assert process.stdout.readline() == "up\n"
@@ -186,7 +221,7 @@ def test_a_trainer_that_lost_another_process_leaves_its_launcher_the_others_code
 
 
 def test_a_worker_of_nobodys_launcher_ends_at_once_when_another_is_lost(start):
-    assert end(start("raise hp.WorkerLost('worker 0 is lost')"))[0] == 1
+    assert end(start("raise hp.WorkerLost('worker 0 is lost')"))[0] == 75
 
 
 LATE = """\

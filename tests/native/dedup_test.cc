@@ -21,13 +21,19 @@ std::vector<uint16_t> OwnersOf(size_t num_owners) {
   return owners;
 }
 
-// The unique keys by owner, each owner's by first occurrence.
+// The unique keys by owner, each owner's by stripe, each stripe's by first occurrence.
 std::vector<std::vector<uint64_t>> GroupsOf(const std::vector<uint64_t>& keys,
                                             const std::vector<uint16_t>& owners, size_t n) {
   std::vector<std::vector<uint64_t>> groups(n);
   for (uint64_t key : keys) {
     std::vector<uint64_t>& group = groups[owners[BucketOfHash(HashOfKey(key))]];
     if (std::find(group.begin(), group.end(), key) == group.end()) group.push_back(key);
+  }
+  for (std::vector<uint64_t>& group : groups) {
+    std::stable_sort(group.begin(), group.end(), [](uint64_t left, uint64_t right) {
+      return StripeOfHash(HashOfKey(left), kStripeBits) <
+             StripeOfHash(HashOfKey(right), kStripeBits);
+    });
   }
   return groups;
 }
@@ -55,7 +61,7 @@ void CheckDedup(const std::vector<uint64_t>& keys, size_t num_owners) {
   }
 }
 
-TEST(UniqueKeysAreGroupedByOwnerInOrderOfFirstOccurrence) {
+TEST(UniqueKeysAreGroupedByOwnerAndStripeInOrderOfFirstOccurrence) {
   std::mt19937_64 random(1);
   for (size_t num_owners : {1, 2, 3, 7, 64}) {
     CheckDedup({}, num_owners);

@@ -233,6 +233,48 @@ TEST(ExportBesideInsertsHasAllRowsThatWereThereOnce) {
   }
 }
 
+TEST(APushOfKeysThatWerePulledChangesTheirRowsWhateverCameBetween) {
+  constexpr size_t kDim = 2;
+  const std::vector<uint64_t> keys = Range(0, 3'000), others = Range(5'000, 9'000);
+  const auto pull = [](Table* table, const std::vector<uint64_t>& which) {
+    std::vector<float> out(which.size() * kDim);
+    table->Pull(which.data(), which.size(), true, out.data());
+  };
+  const auto expect = [&](const Table& table, uint32_t times) {
+    const Rows rows = Export(table);
+    CheckCounting(rows, kDim);
+    size_t num_found = 0;
+    for (size_t i = 0; i < rows.keys.size(); ++i) {
+      const bool is_ours = rows.keys[i] < 3'000;
+      CHECK_EQ(rows.num_pushes[i], is_ours ? times : 0);
+      num_found += is_ours;
+    }
+    CHECK_EQ(num_found, keys.size());
+  };
+  const std::vector<float> ones(keys.size() * kDim, 1.0f);
+  for (size_t num_stripes : {1, 64}) {
+    Table table(CountingRules(kDim), num_stripes);
+    const auto push = [&](int64_t step) {
+      table.Push(keys.data(), keys.size(), ones.data(), step);
+    };
+    pull(&table, keys);
+    pull(&table, others);  // the index grows: rows stay where they are
+    push(1);
+    expect(table, 1);
+    push(2);  // nothing was pulled for it
+    expect(table, 2);
+    pull(&table, keys);
+    table.Clear();
+    pull(&table, others);  // its rows lie where ours lay
+    push(1);
+    expect(table, 1);
+    pull(&table, keys);
+    table.Clear();
+    push(1);  // there is no row at all
+    expect(table, 1);
+  }
+}
+
 TEST(KeysOfAStripeThatWasClearedAreRefused) {
   const RowRules rules = CountingRules(1);
   const auto arena = std::make_shared<Arena>();
@@ -240,7 +282,8 @@ TEST(KeysOfAStripeThatWasClearedAreRefused) {
   const uint64_t key = 5;
   const Partition partition(&key, 1, 0);
   float weight = 0;
-  stripe.Pull(partition.OfStripe(0), true, &weight);
+  uint32_t slot = 0;
+  stripe.Pull(partition.OfStripe(0), true, &weight, &slot);
   std::vector<uint64_t> keys;
   const uint64_t generation = stripe.List(0, kNumBuckets, &keys);
   CHECK(keys == std::vector<uint64_t>{key});

@@ -8,7 +8,7 @@ from hetero_pipe.nn import Device, PulledRows, TableRows, TensorBatch, find_embe
 
 # The first is not for doctests: pytest wants names of modules unique. The second is for another
 # process, which names it.
-collect_ignore = ["conftest.py", "on_emulated_device.py"]
+collect_ignore = ["conftest.py", "on_emulated_device.py", "on_emulated_devices.py"]
 
 
 def bags_of(lists):

@@ -10,6 +10,7 @@ from paddle import nn
 import hetero_pipe as hp
 from hetero_pipe.data import Cut
 from hetero_pipe.nn import DenseStep, Device, SparseStep, find_embeddings
+from hetero_pipe.nn.finite import not_finite
 from tests.nn.conftest import batch_of
 
 CPU = Device("cpu")
@@ -179,13 +180,13 @@ def test_a_read_that_no_sparse_worker_sends_says_what_to_do(hand):
 )
 def test_a_gradient_that_is_not_finite_names_the_sample(name, place, where, hand):
     batch = samples()
-    (_, dense), (here, _) = build(), build()
+    here, _ = build()
     forward = SparseStep(find_embeddings(here)).forward(
         batch, hand.pull(here, batch), with_gradient=True
     )
     gradient = np.zeros_like(forward.cuts[name].values)
     gradient[place] = np.nan
-    error = dense._not_finite(7, name, paddle.to_tensor(gradient), forward.cuts[name])
+    error = not_finite(7, name, gradient, forward.cuts[name])
     assert f"for the key of {where} of step 7" in str(error)
 
 

@@ -5,14 +5,12 @@ Paddle loads a custom device when it is imported, so that process is another.
 
 import ast
 import os
-import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
 from collections import defaultdict
 from pathlib import Path
 
-import paddle
 import pytest
 
 CASES = Path(__file__).with_name("on_emulated_device.py")
@@ -23,21 +21,6 @@ NAMES = [
 ]
 ROOT = Path(__file__).parents[2]
 PLUGIN = ROOT / "benchmarks" / "emulated_device"
-
-
-@pytest.fixture(scope="module")
-def emulated():
-    """The module that builds the device, if it can be built here."""
-    if shutil.which("g++") is None:
-        pytest.skip("a custom device is compiled by g++, got none")
-    if paddle.__version__.startswith("2."):
-        pytest.skip(f"a custom device of Paddle 3, got Paddle {paddle.__version__}")
-    sys.path.insert(0, str(PLUGIN))
-    try:
-        import emulated
-    finally:
-        sys.path.remove(str(PLUGIN))
-    return emulated
 
 
 @pytest.fixture(scope="module")

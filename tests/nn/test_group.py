@@ -1,6 +1,7 @@
-"""Groups of real processes: gloo has one default group a process."""
+"""Groups of real processes, on the CPU and on a device: Paddle has one default group a process."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,25 +19,28 @@ import json, os, sys, threading
 import numpy as np
 from hetero_pipe.nn import Device, join_groups
 from hetero_pipe.plan import Worker, WorkersPlan
-from hetero_pipe.errors import WorkerLost
-address, rank, size = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+from hetero_pipe.errors import DataError, WorkerLost
+address, rank, size, device = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 before = dict(os.environ)
 groups = join_groups(
-    WorkersPlan(num_readers=size), Worker("whole", rank, address), device=Device("cpu"), seconds=30
+    WorkersPlan(num_readers=size), Worker("whole", rank, address), device=Device(device), seconds=30
 )
 assert dict(os.environ) == before
+import paddle
+assert paddle.distributed.get_backend() == {"cpu": "GLOO", "emulated:0": "XCCL"}[device]
 group = groups.dense
 """
 
 
 @pytest.fixture
-def workers(free_address):
+def workers(free_address, device):
     """Returns a function that starts n processes of a script."""
     started = []
 
     def start(script, num):
         for rank in range(num):
-            command = [sys.executable, "-c", PRELUDE + script, free_address, str(rank), str(num)]
+            arguments = [free_address, str(rank), str(num), device]
+            command = [sys.executable, "-c", PRELUDE + script, *arguments]
             pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
             started.append(subprocess.Popen(command, text=True, **pipes))
         return started
@@ -132,6 +136,35 @@ def test_a_worker_that_is_killed_is_named(workers, monkeypatch, in_sum):
     out, err = one.communicate(timeout=LATER)
     assert f":{other.pid}) is lost" in out, err
     assert "worker 1" in out
+    assert one.returncode == 0
+
+
+EXPLAINED = """
+group.barrier()
+if rank == 1:
+    error = DataError("line 7 has no label")
+    error.place = "stage read at step 5"
+    groups.fail(error)
+else:
+    lost = WorkerLost("worker 1 is lost, as a server says")
+    error = groups.explain(lost)
+    print(error)
+    assert type(error) is WorkerLost and error.__cause__ is lost
+    assert groups.explain(error) is error
+    own = ValueError("its own")
+    assert groups.explain(own) is own
+groups.close()
+"""
+
+
+def test_of_a_loss_that_a_server_tells_the_meeting_knows_why(workers):
+    one, other = workers(EXPLAINED, 2)
+    out, err = one.communicate(timeout=LATER)
+    assert re.fullmatch(
+        rf"worker 1 \(.*:{other.pid}\) failed in stage read at step 5: "
+        r"DataError: line 7 has no label\n",
+        out,
+    ), err
     assert one.returncode == 0
 
 

@@ -23,10 +23,20 @@ def splitmix(x):
 
 
 def bucket_of(key):
-    """Murmur3's finalizer, its top 12 bits."""
+    """Its top 12 bits when it is mixed."""
+    return hash_of(key) >> 52
+
+
+def stripe_of(key):
+    """The 6 bits below those of the bucket."""
+    return (hash_of(key) >> 46) % 64
+
+
+def hash_of(key):
+    """Murmur3's finalizer."""
     key = ((key ^ (key >> 33)) * 0xFF51AFD7ED558CCD) & WORD
     key = ((key ^ (key >> 33)) * 0xC4CEB9FE1A85EC53) & WORD
-    return (key ^ (key >> 33)) >> 52
+    return key ^ (key >> 33)
 
 
 def key_of(hash):

@@ -153,9 +153,20 @@ def test_our_own_errors_pass_as_they_are(place, kind):
     seen, error = run_of(source(), chain(run))
     assert seen == [(0, 0)]
     assert error is ours
+    assert error.place == f"stage {'read' if place == 'source' else 'stage0'} at step 1"
 
 
-@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, StopIteration, GeneratorExit])
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt])
+def test_what_ends_a_process_passes_as_it_is(kind):
+    with executor_of(range(3), chain(fail_at(1, kind(7)))) as executor:
+        results = executor.results()
+        assert next(results) == (0, 0)
+        with pytest.raises(kind, match="7") as raised:
+            next(results)
+        assert raised.value is executor.failure
+
+
+@pytest.mark.parametrize("kind", [StopIteration, GeneratorExit])
 def test_a_stage_that_raises_what_is_no_exception_fails_like_others(kind):
     seen, error = run_of(range(3), chain(fail_at(1, kind())))
     assert seen == [(0, 0)]

@@ -65,11 +65,56 @@ def test_some_workers_meet_without_the_others(free_address):
 def test_a_worker_that_fails_is_named_to_those_that_wait(free_address):
     with meeting(free_address, 2) as (seats, pool):
         waits = pool.submit(seats[0].channel("all", range(2)).gather, None)
-        seats[1].fail("no bread")
-        with pytest.raises(WorkerLost, match=r"worker 1 \(.*:\d+\) failed: no bread"):
+        seats[1].fail("has no bread")
+        with pytest.raises(WorkerLost, match=r"worker 1 \(.*:\d+\) has no bread"):
             waits.result(LATER)
         with pytest.raises(WorkerLost, match="no bread"):  # later ones too
             seats[0].channel("other", range(2)).gather(None)
+
+
+def test_what_failed_first_is_told_in_place_of_what_followed(free_address):
+    with meeting(free_address, 4) as (seats, pool):
+        seats[1].fail("lost its baker", is_of_another=True)
+        waits = pool.submit(seats[0].channel("some", (0, 1)).gather, None)
+        other = pool.submit(seats[2].await_failure)  # as one does that a server told of a loss
+        seats[3].fail("has no bread")
+        with pytest.raises(WorkerLost, match=r"worker 3 .* has no bread"):
+            waits.result(LATER)
+        assert other.result(LATER).endswith(") has no bread")
+        seats[0].fail("dropped a plate")  # what comes later is not the first
+        assert seats[2].await_failure().endswith(") has no bread")
+
+
+def test_one_that_followed_is_told_if_no_other_is(free_address):
+    with meeting(free_address, 2) as (seats, _):
+        seats[1].fail("lost its baker", is_of_another=True)
+        with pytest.raises(WorkerLost, match=r"worker 1 .* lost its baker"):
+            seats[0].channel("all", range(2)).gather(None)
+
+
+def test_why_the_first_worker_failed_is_told_though_it_ends_at_once(free_address):
+    with meeting(free_address, 2) as (seats, _):
+        for _ in range(500):  # which the hub has not heard all when it is to close
+            seats[0].ask_to_stop("was interrupted", is_interrupt=True)
+        seats[0].fail("has no bread")
+        seats[0].leave()  # and the meeting with it
+        with pytest.raises(WorkerLost, match=r"worker 0 \(.*\) has no bread"):
+            seats[1].channel("all", range(2)).gather(None)
+
+
+def test_a_stop_is_known_to_all_who_meet_after_it_and_can_be_forgotten(free_address):
+    with meeting(free_address, 3) as (seats, pool):
+        channels = [s.channel("all", range(3)) for s in seats]
+        seats[1].ask_to_stop("was interrupted", is_interrupt=True)
+        list(pool.map(lambda c: c.gather(None), channels))
+        for each in seats:
+            assert each.stop.is_interrupt
+            assert each.stop.reason.startswith("worker 1 (")
+            assert each.stop.reason.endswith(") was interrupted")
+            assert each.failure is None
+            each.forget_stop()
+        list(pool.map(lambda c: c.gather(None), channels))
+        assert [each.stop for each in seats] == [None] * 3
 
 
 def test_one_that_has_left_is_not_waited_for(free_address):
@@ -83,7 +128,7 @@ def test_the_end_of_the_first_worker_ends_the_waits_of_the_others(free_address):
     with meeting(free_address, 2) as (seats, pool):
         waits = pool.submit(seats[1].channel("all", range(2)).gather, None)
         seats[0].leave()
-        with pytest.raises(WorkerLost, match="worker 0"):
+        with pytest.raises(WorkerLost, match=r"worker 0 \(.*\) has left"):
             waits.result(LATER)
 
 

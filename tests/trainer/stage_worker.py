@@ -38,6 +38,23 @@ class Job:
     nan_at: int = -1  # the step whose loss is NaN
     connect_timeout: float = 60.0
     coordinator: str = ""
+    epochs: int = 1
+    save_to: str = ""
+    load: str = ""
+
+
+class Ready:
+    """A callback that says so when the first step is done."""
+
+    is_told = False
+
+    def on_step(self, report):
+        if not self.is_told:
+            print("ready", flush=True)
+        self.is_told = True
+
+    def on_epoch(self, epoch, evaluation):
+        pass
 
 
 class Losses:
@@ -104,8 +121,17 @@ def run(job, worker=None):
         worker=worker,
         connect_timeout=job.connect_timeout,
     ) as trainer:
-        print("ready", flush=True)
-        result = trainer.fit(train, max_steps=job.steps, callbacks=[])
+        if job.load:
+            trainer.load(job.load)
+        if worker is not None and worker.stage == "dense":
+            print("ready", flush=True)  # it has no callbacks
+        result = trainer.fit(
+            train,
+            epochs=job.epochs,
+            max_steps=job.steps,
+            callbacks=[Ready()],
+            save_to=job.save_to or None,
+        )
         found = trainer.evaluate(evaluation)
         probabilities = trainer.predict(evaluation)
         rows = trainer.num_rows()

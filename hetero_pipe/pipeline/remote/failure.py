@@ -71,6 +71,7 @@ class Failure:
         else:
             found = StageError(f"{where}: {self.error}: {self.message}")
         found.__cause__ = _Elsewhere(self)
+        found.is_of_another = True
         return found
 
     def to_message(self) -> stage_pb2.Failure:

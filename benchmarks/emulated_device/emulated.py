@@ -38,13 +38,13 @@ def build(folder: Path = FOLDER / "build") -> Path:
     if library.exists() and library.stat().st_mtime > max(p.stat().st_mtime for p in inputs):
         return folder
     folder.mkdir(parents=True, exist_ok=True)
-    made = folder / f"{NAME}.{os.getpid()}"  # others may be building, or loading what is there
     flags = ["-std=c++17", "-O3", "-fPIC", "-shared", "-pthread", "-Wall", "-Wextra", "-Werror"]
     # As Paddle's config.h has them; that cannot be included, it asks for headers of oneDNN which
     # the wheel does not have. No class that is used here has another layout for want of them.
     flags += ["-DPADDLE_WITH_CUSTOM_DEVICE", "-DPADDLE_WITH_CUSTOM_KERNEL"]
     flags += ["-isystem", str(wheel / "include"), f"-L{wheel / 'libs'}"]
     libraries = ["-l:libphi_core.so", "-l:libcommon.so"]  # Paddle has loaded them by then
+    made = folder / f"{NAME}.{os.getpid()}"  # others may be building, or loading what is there
     subprocess.run(["g++", *flags, *sources, *libraries, "-o", made], check=True)
     made.replace(library)
     return folder

@@ -3,6 +3,8 @@
 Each has a thread::
 
     sparse workers ─ ─▶ recv ──▶ dense: forward, backward, step ──▶ send ─ ─▶ sparse workers
+
+What is received is copied to the device there, beside the kernels of the batch before.
 """
 
 import time
@@ -13,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hetero_pipe.errors import HeteroPipeError, StageError
-from hetero_pipe.nn import Averager, DenseStep, Group
+from hetero_pipe.nn import Averager, DenseStep, Group, Upload
 from hetero_pipe.pipeline import BATCH_OF, CutBatch, CutResult, StageHost
 from hetero_pipe.plan import WorkersPlan
 from ps_server.spans import SpanRing
@@ -29,11 +31,13 @@ class Work:
         step: Of the sparse workers that sent them.
         is_training: Whether they are trained, as one step; else predicted.
         parts: Each with the rank of its sparse worker, in the order of the ranks.
+        uploaded: Of each part that has samples, the copies to the device.
     """
 
     step: int
     is_training: bool
     parts: Sequence[tuple[int, CutBatch]]
+    uploaded: Sequence[Upload]
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,14 +56,28 @@ class WorkSource:
     are those of (rank + step) % num_dense == this one's rank. It sends the next one
     when it has the gradients of this one, so no more than one of each waits here.
 
+    Args:
+        host: Where they arrive.
+        stage: Says when to give up.
+        dense: Whose device they are copied to.
+        workers: Of the plan.
+        rank: Of this dense worker.
+
     Attributes:
         ended: The call that all have come to the end of.
     """
 
     def __init__(
-        self, host: StageHost, dense: "DenseStage", workers: WorkersPlan, *, rank: int
+        self,
+        host: StageHost,
+        stage: "DenseStage",
+        *,
+        dense: DenseStep,
+        workers: WorkersPlan,
+        rank: int,
     ) -> None:
         self._host = host
+        self._stage = stage
         self._dense = dense
         self._workers = workers
         self._rank = rank
@@ -71,17 +89,22 @@ class WorkSource:
 
     def __next__(self) -> Work:
         while not isinstance(
-            taken := self._host.take(is_given_up=lambda: self._dense.is_given_up), str
+            taken := self._host.take(is_given_up=lambda: self._stage.is_given_up), str
         ):
             rank, batch = taken
             if not (batch.is_training and self._workers.mode == "sync"):
-                return Work(batch.step, batch.is_training, [taken])
+                return self._work(batch.is_training, [taken])
             parts = self._waiting[batch.step]
             parts[rank] = batch
             if len(parts) == self._num_parts(batch.step):
-                return Work(batch.step, True, sorted(self._waiting.pop(batch.step).items()))
+                return self._work(True, sorted(self._waiting.pop(batch.step).items()))
         self.ended = taken
         raise StopIteration
+
+    def _work(self, is_training: bool, parts: Sequence[tuple[int, CutBatch]]) -> Work:
+        batches = [batch for _, batch in parts if batch.samples.size]
+        uploaded = [self._dense.upload(batch.samples, batch.cuts) for batch in batches]
+        return Work(parts[0][1].step, is_training, parts, uploaded)
 
     def _num_parts(self, step: int) -> int:
         """Returns how many batches of a step come here."""
@@ -128,7 +151,7 @@ class DenseStage:
         """Trains or predicts the batches of `work`."""
         self.step, start = work.step, time.perf_counter()
         try:
-            results = self._train(work) if work.is_training else [self._predict(work.parts[0][1])]
+            results = self._train(work) if work.is_training else [self._predict(work)]
         except HeteroPipeError as error:
             error.place = error.place or f"stage dense at step {work.step}"
             raise
@@ -151,6 +174,7 @@ class DenseStage:
         outputs = self._dense.train_parts(
             work.step,
             parts,
+            uploaded=work.uploaded,
             group=self._group,
             is_stopping=any(batch.is_stopping for _, batch in work.parts),
         )
@@ -168,8 +192,10 @@ class DenseStage:
             results.append(CutResult(work.step, output.loss, output.probabilities, gradients))
         return results
 
-    def _predict(self, batch: CutBatch) -> CutResult:
-        probabilities = self._dense.predict(batch.samples, batch.cuts)
+    def _predict(self, work: Work) -> CutResult:
+        ((_, batch),) = work.parts
+        uploaded = work.uploaded[0] if work.uploaded else None
+        probabilities = self._dense.predict(batch.samples, batch.cuts, uploaded=uploaded)
         return CutResult(batch.step, 0.0, probabilities, {})
 
     def close(self) -> None:

@@ -208,11 +208,13 @@ class DenseWorker:
         ring: SpanRing | None = None,
     ) -> tuple[str, Timeline]:
         """Handles all that comes up to the end of one of `calls`; returns which."""
-        dense = DenseStage(self._dense, self._host, group=group, averager=averager, ring=ring)
-        source = WorkSource(self._host, dense, self._plan.workers, rank=self._rank)
+        stage = DenseStage(self._dense, self._host, group=group, averager=averager, ring=ring)
+        source = WorkSource(
+            self._host, stage, dense=self._dense, workers=self._plan.workers, rank=self._rank
+        )
         executor = Executor(
             source,
-            [dense, AnswerStage(self._host)],
+            [stage, AnswerStage(self._host)],
             capacities=[1, 1, RESULTS_CAPACITY],
             source_name="recv",
             first_step=self._num_served,
@@ -230,7 +232,7 @@ class DenseWorker:
             found = self._groups.explain(error)
             if self._interrupt is not None and isinstance(found, WorkerLost):
                 found = self._interrupt  # the sparse workers have ended because of it
-            self.fail(found, step=dense.step)
+            self.fail(found, step=stage.step)
             if found is error:
                 raise
             raise found from error

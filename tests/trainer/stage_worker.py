@@ -142,6 +142,7 @@ def run(job, worker=None):
         "loss": np.array(result.loss),
         "auc": np.array(result.auc),
         "steps": np.array(result.num_steps),
+        "device": np.array(trainer.plan.stage("dense").device),
         "samples": np.array(result.num_samples),
         "max_staleness": np.array(result.max_staleness),
         "eval_auc": np.array(found.auc),

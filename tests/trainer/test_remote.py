@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow
 class Process:
     """A worker as a process. Its stderr is a file."""
 
-    def __init__(self, job, stage, rank):
+    def __init__(self, job, stage, rank, environment):
         self.job = job
         self.log = Path(job.folder) / f"{stage}-{rank}.log"
         self.found = Path(job.folder) / f"{stage}-{rank}.npz"
@@ -38,7 +38,7 @@ class Process:
                 stderr=stderr,
                 text=True,
                 cwd=ROOT,
-                env={**os.environ, "PYTHONPATH": str(ROOT)},
+                env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
             )
 
     def wait(self, seconds=120):
@@ -67,8 +67,8 @@ def start():
     """Returns a function that starts a worker of a job."""
     with ExitStack() as running:
 
-        def start_one(job, stage, rank=0):
-            process = Process(job, stage, rank)
+        def start_one(job, stage, rank=0, environment=None):
+            process = Process(job, stage, rank, environment or {})
             running.callback(process.end)
             return process
 
@@ -186,17 +186,30 @@ def test_with_staleness_steps_are_under_way_at_once_and_within_the_bound(train_a
 def train_many(job, daemon, start):
     """Returns a function that trains with several sparse and dense workers."""
 
-    def train(*, num_dense, **changes):
+    def train(*, num_dense, on=None, **changes):
         addresses = tuple(daemon().address for _ in range(2))
         changed = replace(
             job, servers=addresses, dense=free_addresses(num_dense), num_readers=2, **changes
         )
-        dense = [start(changed, "dense", rank) for rank in range(num_dense)]
+        dense = [start(changed, "dense", rank, on) for rank in range(num_dense)]
         sparse = [start(changed, "sparse", rank) for rank in range(2)]
         found = [worker.succeeded() for worker in sparse], [worker.succeeded() for worker in dense]
         return *found, rows_on(addresses, replace(changed, batch_size=2 * changed.batch_size))
 
     return train
+
+
+def test_a_dense_worker_on_a_device_computes_what_one_on_the_cpu_does(train_many, emulated):
+    """Copies take milliseconds, so what is sent is copied in beside the kernels of others."""
+    device = emulated.environment(emulated.build(), bandwidth=20e6)
+    (there, *_), (on_device,), rows_there = train_many(num_dense=1, on=device, mode="sync")
+    (here, *_), (on_cpu,), rows_here = train_many(num_dense=1, mode="sync")
+    assert (on_device["device"], on_cpu["device"]) == ("emulated:0", "cpu")
+    assert len(on_device["losses"]) == len(on_cpu["losses"]) == 40  # of each part of a step
+    np.testing.assert_allclose(on_device["losses"], on_cpu["losses"], rtol=1e-6)
+    for table, found in rows_there.items():
+        np.testing.assert_allclose(found, rows_here[table], rtol=1e-5, atol=1e-7, err_msg=table)
+    np.testing.assert_allclose(there["probabilities"], here["probabilities"], rtol=1e-5)
 
 
 def apart(found, expected):

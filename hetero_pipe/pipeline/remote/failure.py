@@ -66,6 +66,8 @@ class Failure:
             found = WorkerLost(f"{self.worker} was interrupted at step {self.step}")
         elif self.error == "WorkerLost":
             found = WorkerLost(self.message)
+        elif self.error == "StageError":  # whose message says where
+            found = StageError(f"{self.worker} failed: {self.message}")
         elif isinstance(kind, type) and issubclass(kind, HeteroPipeError):
             found = kind(f"{where}: {self.message or self.error}")
         else:

@@ -1,9 +1,9 @@
 """What is the hardware? Hosts, devices and links, as described, as found and as measured.
 
 It reads and writes cluster files, knows machines that many have, finds the host
-it runs on and answers how bytes get from one place to another. It never
-predicts what a model costs there, and never imports Paddle: whoever knows of
-devices tells it.
+it runs on, measures its memory, disk and links, and answers how bytes get from
+one place to another. It never predicts what a model costs there, and never
+imports Paddle: whoever knows of devices tells it.
 """
 
 from hetero_pipe.cluster.cluster import Cluster
@@ -20,10 +20,13 @@ from hetero_pipe.cluster.file import (
 )
 from hetero_pipe.cluster.host import Disk, Host
 from hetero_pipe.cluster.link import LINK_KINDS, Link, Switch
+from hetero_pipe.cluster.measure import profile_disk, profile_memory, profile_shared_memory
 from hetero_pipe.cluster.path import Path
 from hetero_pipe.cluster.place import Place
 from hetero_pipe.cluster.preset import DEVICE_PRESETS, HOST_PRESETS, device_preset, preset
+from hetero_pipe.cluster.probe import profile_link, serve_link
 from hetero_pipe.cluster.rate import RATES, Rate, Spread
+from hetero_pipe.cluster.sample import Sampling, sample_times
 from hetero_pipe.cluster.wiring import Edge
 
 __all__ = [
@@ -42,6 +45,7 @@ __all__ = [
     "Path",
     "Place",
     "Rate",
+    "Sampling",
     "Spread",
     "Switch",
     "cluster_from_json",
@@ -52,6 +56,12 @@ __all__ = [
     "discover",
     "load_cluster",
     "preset",
+    "profile_disk",
+    "profile_link",
+    "profile_memory",
+    "profile_shared_memory",
+    "sample_times",
     "save_cluster",
     "save_rates",
+    "serve_link",
 ]

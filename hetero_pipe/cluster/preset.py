@@ -6,8 +6,10 @@ the CPUs in GPU hosts has a peak; PCIe switches that GPUs share, disks' speeds a
 NICs are left out, for a link between hosts is of the cluster. Give what you know
 in your file, and let `hetero-pipe profile` measure the rest.
 
-How figures are read:
+Where figures are from, and how they are read:
 
+- GPUs: NVIDIA's data sheets; CPUs: Intel's and AMD's product pages. What cores, memory
+  and disks a cloud's machine has: aws.amazon.com/ec2/instance-types.
 - A data sheet's GB of memory is 10**9 bytes: never more than there is.
 - Peaks are dense: where a data sheet has them "with sparsity", half of that.
 - A link's bandwidth is each way: half of a data sheet's sum of both ways.

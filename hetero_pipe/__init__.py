@@ -16,6 +16,7 @@ _MODULE_OF = {
     "Batch": "hetero_pipe.data",
     "Callback": "hetero_pipe.trainer",
     "CheckpointError": "hetero_pipe.errors",
+    "Cluster": "hetero_pipe.cluster",
     "ConfigError": "hetero_pipe.errors",
     "Constant": "ps_server.spec",
     "DataError": "hetero_pipe.errors",

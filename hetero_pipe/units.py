@@ -8,10 +8,15 @@ __all__ = [
     "KiB",
     "MiB",
     "format_bytes",
+    "format_flops",
+    "format_rate",
     "format_seconds",
     "ms",
+    "ns",
     "parse_bytes",
+    "parse_flops",
     "parse_rate",
+    "parse_seconds",
     "us",
 ]
 
@@ -21,6 +26,7 @@ GiB = 2**30
 
 ms = 1e-3
 us = 1e-6
+ns = 1e-9
 
 _BYTES = {
     "B": 1,
@@ -34,6 +40,8 @@ _BYTES = {
     "TiB": 2**40,
 }
 _BITS = {"bit": 1, "kbit": 10**3, "Mbit": 10**6, "Gbit": 10**9, "Tbit": 10**12}
+_SECONDS = {"s": 1, "ms": ms, "us": us, "ns": ns}
+_FLOPS = {"FLOP": 1, "MFLOP": 10**6, "GFLOP": 10**9, "TFLOP": 10**12, "PFLOP": 10**15}
 
 _QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*")
 
@@ -48,6 +56,24 @@ def format_bytes(size: float) -> str:
         if abs(size) >= _BYTES[name]:
             return f"{_short(size / _BYTES[name])} {name}"
     return f"{_short(size)} B"
+
+
+def format_rate(rate: float) -> str:
+    """Returns bytes per second in the largest decimal unit that keeps them at 1 or more.
+
+    >>> format_rate(3.125e9), format_rate(12)
+    ('3.125 GB/s', '12 B/s')
+    """
+    return _format_decimal(rate, {name: _BYTES[name] for name in ("TB", "GB", "MB", "kB")}, "B")
+
+
+def format_flops(rate: float) -> str:
+    """Returns FLOP per second in the largest decimal unit that keeps them at 1 or more.
+
+    >>> format_flops(19.5e12), format_flops(97.4e9)
+    ('19.5 TFLOP/s', '97.4 GFLOP/s')
+    """
+    return _format_decimal(rate, dict(reversed(_FLOPS.items())), "FLOP")
 
 
 def format_seconds(seconds: float) -> str:
@@ -86,10 +112,40 @@ def parse_rate(text: str) -> float:
     (3125000000.0, 8000000000.0)
     """
     units = _BYTES | {name: bits / 8 for name, bits in _BITS.items()}
+    return _parse_per_second(text, units, example="25Gbit/s")
+
+
+def parse_flops(text: str) -> float:
+    """Returns the FLOP per second of a rate such as `312TFLOP/s`.
+
+    Raises:
+        ValueError: `text` is no number with a unit of FLOP per second.
+
+    >>> parse_flops("19.5TFLOP/s")
+    19500000000000.0
+    """
+    return _parse_per_second(text, _FLOPS, example="312TFLOP/s")
+
+
+def parse_seconds(text: str) -> float:
+    """Returns the seconds of a time such as `5us` or `1.5 ms`.
+
+    Raises:
+        ValueError: `text` is no number with a unit of time.
+
+    >>> parse_seconds("5us"), parse_seconds("0.25 s")
+    (5e-06, 0.25)
+    """
+    # By the digits that are written: 7 * 1e-6 is not the 7e-06 nearest to 7us.
+    number, factor = _parse(text, _SECONDS, example="5us")
+    return number / round(1 / factor)
+
+
+def _parse_per_second(text: str, units: Mapping[str, float], *, example: str) -> float:
     amount, slash, second = text.strip().rpartition("/")
     if not slash or second.strip() != "s":
-        raise ValueError(f"a rate ends in '/s', got {text!r}; write it like '25Gbit/s'")
-    number, factor = _parse(amount, units, example="25Gbit/s")
+        raise ValueError(f"a rate ends in '/s', got {text!r}; write it like {example!r}")
+    number, factor = _parse(amount, units, example=example)
     return number * factor
 
 
@@ -101,6 +157,13 @@ def _parse(text: str, units: Mapping[str, float], *, example: str) -> tuple[floa
             f"write it like {example!r}"
         )
     return float(match[1]), units[match[2]]
+
+
+def _format_decimal(rate: float, units: Mapping[str, float], smallest: str) -> str:
+    for name, factor in units.items():
+        if abs(rate) >= factor:
+            return f"{_short(rate / factor)} {name}/s"
+    return f"{_short(rate)} {smallest}/s"
 
 
 def _short(value: float) -> str:

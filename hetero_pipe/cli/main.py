@@ -6,7 +6,7 @@ import platform
 import sys
 from collections.abc import Sequence
 
-from hetero_pipe.cli import launch, worker
+from hetero_pipe.cli import launch, profile, worker
 from hetero_pipe.errors import HeteroPipeError
 from ps_server.version import VERSION
 
@@ -15,7 +15,7 @@ __all__ = ["main"]
 DESCRIPTION = """\
 Runs training jobs of several processes: parameter servers (ps-server), which
 hold the embedding tables, and workers, which are all one Python script that
-ends in hp.launch.run(main).
+ends in hp.launch.run(main). Measures the hosts they are to run on.
 """
 
 EPILOG = """\
@@ -53,4 +53,5 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     launch.add_to(commands)
     worker.add_to(commands)
+    profile.add_to(commands)
     return parser

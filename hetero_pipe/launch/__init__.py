@@ -10,11 +10,13 @@ trains, and nothing but it and `hetero_pipe.cli` reads the environment.
 from hetero_pipe.launch.arguments import add_arguments, take_device, worker, workers_plan
 from hetero_pipe.launch.local import LocalJob, run_local_job
 from hetero_pipe.launch.run import begin, run
+from hetero_pipe.launch.server import local_server
 
 __all__ = [
     "LocalJob",
     "add_arguments",
     "begin",
+    "local_server",
     "run",
     "run_local_job",
     "take_device",

@@ -26,6 +26,7 @@ from hetero_pipe.nn.embedding import Embedding, find_embeddings
 from hetero_pipe.nn.group import Group, Groups, join_groups
 from hetero_pipe.nn.input import TableRows
 from hetero_pipe.nn.output import StepOutput
+from hetero_pipe.nn.profile import describe_devices, profile_device
 from hetero_pipe.nn.random import load_random_state, random_state
 from hetero_pipe.nn.state import dense_state, load_dense_state
 
@@ -52,10 +53,12 @@ __all__ = [
     "broadcast_model",
     "current_device",
     "dense_state",
+    "describe_devices",
     "find_embeddings",
     "join_groups",
     "load_dense_state",
     "load_random_state",
+    "profile_device",
     "random_state",
     "say_settings",
     "take_device",

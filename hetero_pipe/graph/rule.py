@@ -376,6 +376,7 @@ RULES: Mapping[str, Rule] = {
     "take_along_axis": _PICK,
     # what moves bytes
     "assign": _COPY,
+    "assign_out": _COPY,
     "cast": _COPY,
     "concat": _COPY,
     "flip": _COPY,

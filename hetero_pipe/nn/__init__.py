@@ -28,10 +28,12 @@ from hetero_pipe.nn.input import TableRows
 from hetero_pipe.nn.output import StepOutput
 from hetero_pipe.nn.random import load_random_state, random_state
 from hetero_pipe.nn.state import dense_state, load_dense_state
+from hetero_pipe.nn.trace import BatchSpec, trace
 
 __all__ = [
     "Averager",
     "BagRows",
+    "BatchSpec",
     "DenseStep",
     "Device",
     "DeviceTable",
@@ -59,4 +61,5 @@ __all__ = [
     "random_state",
     "say_settings",
     "take_device",
+    "trace",
 ]

@@ -90,9 +90,10 @@ class Size:
 
     def __mul__(self, other: "Size | int | Fraction") -> "Size":
         found: dict[Monomial, Fraction] = {}
+        by = Size.of(other).terms
         for names, coefficient in self.terms:
-            for others, factor in Size.of(other).terms:
-                key = tuple(sorted(names + others))
+            for others, factor in by:
+                key = tuple(sorted(names + others)) if names and others else names + others
                 found[key] = found.get(key, Fraction(0)) + coefficient * factor
         return _size(found)
 
@@ -161,8 +162,9 @@ def total(sizes: Iterable[Size]) -> Size:
 
 
 def _size(terms: Mapping[Monomial, Fraction]) -> Size:
-    kept = ((names, Fraction(value)) for names, value in terms.items() if value)
-    return Size(tuple(sorted(kept, key=lambda term: (len(term[0]), term[0]))))
+    kept = [(names, value) for names, value in terms.items() if value]
+    kept.sort(key=lambda term: (len(term[0]), term[0]))
+    return Size(tuple(kept))
 
 
 def _term(names: Monomial, coefficient: Fraction) -> str:

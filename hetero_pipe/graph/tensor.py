@@ -1,6 +1,7 @@
 """Tensor: what ops hand on, and what of a model stays from step to step."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from hetero_pipe.errors import ConfigError
 from hetero_pipe.graph.size import Shape, Size, product
@@ -55,12 +56,12 @@ class Tensor:
                 f"a tensor is of {', '.join(DTYPES)}, got dtype={self.dtype!r} of {self.name}"
             )
 
-    @property
+    @cached_property
     def numel(self) -> Size:
         """Elements."""
         return product(self.shape)
 
-    @property
+    @cached_property
     def bytes(self) -> Size:
         """Bytes in memory."""
         return self.numel * DTYPES[self.dtype]

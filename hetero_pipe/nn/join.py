@@ -114,6 +114,7 @@ class _Shapes:
         ops = programs[0].ops
         self._maker = {number: op for op in ops for number in op.outputs}
         self._known: dict[int, Shape] = {}
+        self._sizes: dict[tuple[int, ...], Size | None] = {}  # few differ
 
     def of(self, number: int) -> Shape:
         """Returns the shape of a tensor."""
@@ -134,7 +135,9 @@ class _Shapes:
                 f"only a run tells the size of dim {dim} of {where}; counted as {guess}"
             )
             return guess
-        size = fit_size(self._points, values)
+        if values not in self._sizes:
+            self._sizes[values] = fit_size(self._points, values)
+        size = self._sizes[values]
         if size is None:
             raise TraceError(
                 f"a size is a polynomial of degree 2 in the batch, got {list(values)} in dim {dim} "

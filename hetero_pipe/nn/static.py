@@ -166,7 +166,7 @@ class _Paths:
         self._note()
 
     def _note(self) -> None:
-        last = self._block.back().id() if self._block.num_ops() else None
+        last = None if self._block.empty() else self._block.back().id()
         self._after[last] = self._stack[-1]
 
 

@@ -1,6 +1,7 @@
 """trace: a model becomes a Graph, without data and without a step."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
 
@@ -93,23 +94,35 @@ def trace(
             another batch, or fails.
         ConfigError: `inputs` is none of these, or this Paddle cannot trace.
     """
-    embeddings = find_embeddings(model)
-    if inputs is None or isinstance(inputs, (Batch, BatchSpec)):
-        tables = _tables(embeddings, inputs)
-        many = {keys_symbol(slot) for t in tables for slot in t.slots if slot not in t.single}
-        points = points_of(sorted(many))
-        spec = BatchSpec.of(inputs) if isinstance(inputs, Batch) else inputs or BatchSpec()
-        runs = [_BatchRun(model, spec, tables, embeddings, loss, point) for point in points]
-        return join_programs(model, points, [list_ops(model, run) for run in runs], tables)
-    if embeddings:
-        raise ConfigError(
-            f"a model with hp.Embedding is called with a batch, got inputs={inputs!r}; pass a "
-            "Batch or a BatchSpec"
-        )
-    specs = _checked(inputs)
-    points = points_of([])
-    programs = [list_ops(model, _Run(model, specs, loss, point)) for point in points]
-    return join_programs(model, points, programs, ())
+    with _named_embeddings(model) as embeddings:
+        if inputs is None or isinstance(inputs, (Batch, BatchSpec)):
+            tables = _tables(embeddings, inputs)
+            many = {keys_symbol(slot) for t in tables for slot in t.slots if slot not in t.single}
+            points = points_of(sorted(many))
+            spec = BatchSpec.of(inputs) if isinstance(inputs, Batch) else inputs or BatchSpec()
+            runs = [_BatchRun(model, spec, tables, embeddings, loss, point) for point in points]
+            return join_programs(model, points, [list_ops(model, run) for run in runs], tables)
+        if embeddings:
+            raise ConfigError(
+                f"a model with hp.Embedding is called with a batch, got inputs={inputs!r}; pass a "
+                "Batch or a BatchSpec"
+            )
+        specs = _checked(inputs)
+        points = points_of([])
+        programs = [list_ops(model, _Run(model, specs, loss, point)) for point in points]
+        return join_programs(model, points, programs, ())
+
+
+@contextmanager
+def _named_embeddings(model: paddle.nn.Layer) -> Iterator[dict[str, Embedding]]:
+    """Gives the Embeddings of a model by table, and takes their names from the unnamed again."""
+    embeddings = [e for e in model.sublayers(include_self=True) if isinstance(e, Embedding)]
+    unnamed = [layer for layer in embeddings if layer.table_name is None]
+    try:
+        yield find_embeddings(model)
+    finally:
+        for layer in unnamed:
+            layer.table_name = None
 
 
 def _tables(

@@ -411,6 +411,13 @@ def test_names_of_later_parameters_are_as_if_nothing_was_traced():
     assert number(nn.Linear(2, 2)) == number(first) + 1
 
 
+def test_an_embedding_without_a_name_has_none_afterwards():
+    tower = Attentive()
+    assert trace(tower).tables[0].name == "rows"
+    assert tower.rows.table_name is None  # in a larger model it gets another
+    assert trace(nn.Sequential(tower)).tables[0].name == "0.rows"
+
+
 # ------------------------------------------------------------------ what cannot be traced
 
 

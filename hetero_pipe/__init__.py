@@ -41,6 +41,7 @@ _MODULE_OF = {
     "SyntheticReader": "hetero_pipe.data",
     "TableNotFound": "hetero_pipe.errors",
     "Timeline": "hetero_pipe.pipeline",
+    "TraceError": "hetero_pipe.errors",
     "Trainer": "hetero_pipe.trainer",
     "Uniform": "ps_server.spec",
     "Worker": "hetero_pipe.plan",

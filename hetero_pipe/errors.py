@@ -4,7 +4,8 @@
 
     HeteroPipeError
     ├── ConfigError (ValueError)      an argument, a flag or a model is wrong
-    │   └── MissingExtra (ImportError)    a package of an extra is not installed
+    │   ├── MissingExtra (ImportError)    a package of an extra is not installed
+    │   └── TraceError                a model cannot be traced; names file and line
     ├── DataError (ValueError)        a file's content is wrong; names file and line
     ├── PlanError (ValueError)        no plan, or not this plan, can run
     ├── StageError                    a stage failed; names stage and step
@@ -34,6 +35,7 @@ __all__ = [
     "SpecMismatch",
     "StageError",
     "TableNotFound",
+    "TraceError",
     "WorkerLost",
 ]
 
@@ -56,6 +58,18 @@ class ConfigError(HeteroPipeError, ValueError):
 
 class MissingExtra(ConfigError, ImportError):
     """A package is not installed that an extra of hetero_pipe brings."""
+
+
+class TraceError(ConfigError):
+    """What a model computes cannot be told before it runs; names the statement or op.
+
+    Attributes:
+        source: FILE:LINE of it; empty if that is not known.
+    """
+
+    def __init__(self, message: str, *, source: str = "") -> None:
+        super().__init__(message)
+        self.source = source
 
 
 class DataError(HeteroPipeError, ValueError):

@@ -29,10 +29,12 @@ from hetero_pipe.nn.output import StepOutput
 from hetero_pipe.nn.profile import describe_devices, profile_device
 from hetero_pipe.nn.random import load_random_state, random_state
 from hetero_pipe.nn.state import dense_state, load_dense_state
+from hetero_pipe.nn.trace import BatchSpec, trace
 
 __all__ = [
     "Averager",
     "BagRows",
+    "BatchSpec",
     "DenseStep",
     "Device",
     "DeviceTable",
@@ -62,4 +64,5 @@ __all__ = [
     "random_state",
     "say_settings",
     "take_device",
+    "trace",
 ]

@@ -1,6 +1,8 @@
 """BagRows: the rows of a slot one by one, and what is computed over the bags they stand in."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import paddle
@@ -10,6 +12,8 @@ from numpy.typing import NDArray
 from hetero_pipe.nn.device import Device, Upload
 
 __all__ = ["BagRows"]
+
+_Pool: TypeAlias = Callable[[paddle.Tensor, paddle.Tensor], paddle.Tensor]
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +67,7 @@ class BagRows:
         zeros = paddle.zeros([num_empty, values.shape[1]], values.dtype)
         if self.end == 0:
             return zeros
-        sums = paddle.geometric.segment_sum(values, self.samples)  # [end, k]
+        sums = self._pool(paddle.geometric.segment_sum, values)
         return paddle.concat([sums, zeros]) if num_empty else sums
 
     def softmax(self, scores: paddle.Tensor) -> paddle.Tensor:
@@ -71,7 +75,11 @@ class BagRows:
         if self.end == 0:
             return scores
         # Less the bag's largest score, which changes no quotient, lest exp overflow.
-        largest = paddle.geometric.segment_max(scores.detach(), self.samples)
+        largest = self._pool(paddle.geometric.segment_max, scores.detach())
         powers = (scores - F.embedding(self.samples, largest)).exp()
-        sums = paddle.geometric.segment_sum(powers, self.samples)
+        sums = self._pool(paddle.geometric.segment_sum, powers)
         return powers / F.embedding(self.samples, sums)
+
+    def _pool(self, over_segments: _Pool, values: paddle.Tensor) -> paddle.Tensor:
+        """Returns `[end, k]` of values `[n, k]`; where a model is traced, another does."""
+        return over_segments(values, self.samples)

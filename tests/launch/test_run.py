@@ -177,8 +177,10 @@ def test_sigterm_within_paddles_import_is_no_fatal_error(environment, code, star
 
 
 def test_sigterm_reaches_a_handler_of_the_script_again_in_main(start):
-    handle = "signal.signal(signal.SIGTERM, lambda *_: print('told', flush=True))"
-    process = start(f"{handle}; {WAIT}")
+    # No pause(): the signal may come before it.
+    handle = "signal.signal(signal.SIGTERM, lambda *_: (print('told', flush=True), told.set()))"
+    wait = "print('up', flush=True); told.wait()"
+    process = start(f"import threading; told = threading.Event(); {handle}; {wait}")
     assert process.stdout.readline() == "up\n"
     process.send_signal(signal.SIGTERM)
     assert end(process) == (0, "told\n", "")

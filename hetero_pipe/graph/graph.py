@@ -16,7 +16,7 @@ from hetero_pipe.graph.tensor import Tensor
 __all__ = ["Graph"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Graph:
     """The ops of a model in an order in which they can run. Frozen; to and from JSON.
 
@@ -47,6 +47,9 @@ class Graph:
     layers: tuple[Layer, ...]
     tables: tuple[Table, ...] = ()
     warnings: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"Graph({self.name!r}, {len(self.ops)} ops in {len(self.layers)} layers)"
 
     def __post_init__(self) -> None:
         for what, names in (

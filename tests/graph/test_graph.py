@@ -51,6 +51,10 @@ def graph():
     )
 
 
+def test_it_says_how_large_it_is(graph):
+    assert repr(graph) == f"Graph('Model', {len(graph.ops)} ops in {len(graph.layers)} layers)"
+
+
 def test_calls_of_one_part_that_follow_each_other_are_a_layer(graph):
     assert {layer.name: layer.ops for layer in graph.layers} == {
         "items": ("items.pull", "items.pool", "items.push"),

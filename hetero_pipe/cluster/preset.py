@@ -10,6 +10,8 @@ Where figures are from, and how they are read:
 
 - GPUs: NVIDIA's data sheets; CPUs: Intel's and AMD's product pages. What cores, memory
   and disks a cloud's machine has: aws.amazon.com/ec2/instance-types.
+  Those pages were not at hand for p4de, p3dn, g4dn and g6, nor NVIDIA's data sheets: check a
+  figure there before much depends on it.
 - A data sheet's GB of memory is 10**9 bytes: never more than there is.
 - Peaks are dense: where a data sheet has them "with sparsity", half of that.
 - A link's bandwidth is each way: half of a data sheet's sum of both ways.

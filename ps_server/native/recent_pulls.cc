@@ -26,7 +26,7 @@ void RecentPulls::Remember(std::shared_ptr<const FoundRows> found) {
   std::lock_guard<std::mutex> lock(mutex_);
   num_keys_ += found->num_keys;
   pulls_.push_back(std::move(found));
-  while (num_keys_ > kMaxKeys) {
+  while (num_keys_ > kMaxKeys || pulls_.size() > kMaxPulls) {
     num_keys_ -= pulls_.front()->num_keys;
     forgotten.push_back(std::move(pulls_.front()));
     pulls_.pop_front();

@@ -4,7 +4,8 @@
 // finds its batch here has its order of stripes and the slots of its rows, and
 // leaves the index alone: a page less to touch a row.
 //
-// Thread-safe. Owns what it remembers: of the latest pulls, up to kMaxKeys keys.
+// Thread-safe. Owns what it remembers: the latest pulls, up to kMaxPulls of them and
+// kMaxKeys keys.
 //
 // Invariants:
 //   1. What Take returns was found for exactly the keys that it was asked for.
@@ -48,6 +49,9 @@ class RecentPulls {
  public:
   // 24 MB; about 40 batches of 4,096 samples of Criteo.
   static constexpr size_t kMaxKeys = size_t{1} << 20;
+  // A push looks at each, and each takes a kilobyte beside its keys. Of those that a
+  // push follows, there are 1 + staleness a worker.
+  static constexpr size_t kMaxPulls = 256;
 
   // Forgets the oldest for its sake. A batch above kMaxKeys is not remembered.
   void Remember(std::shared_ptr<const FoundRows> found);

@@ -64,5 +64,13 @@ TEST(TheOldestPullsAreForgotten) {
   }
 }
 
+TEST(ManySmallPullsThatNoPushFollowsAreForgotten) {
+  RecentPulls recent;
+  for (uint64_t key = 0; key <= RecentPulls::kMaxPulls; ++key) recent.Remember(Found({key}));
+  CHECK(Take(&recent, {0}) == nullptr);
+  CHECK(Take(&recent, {1}) != nullptr);
+  CHECK(Take(&recent, {RecentPulls::kMaxPulls}) != nullptr);
+}
+
 }  // namespace
 }  // namespace ps_server

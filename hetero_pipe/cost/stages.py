@@ -104,7 +104,7 @@ def copy_cost(job: Job, label: str) -> Breakdown:
 
 def dense_cost(job: Job) -> Breakdown:
     """Returns the cost of forward, backward and optimizer of the dense part."""
-    rates, constants = job.dense_rates, job.constants
+    rates = job.dense_rates
     is_sparse = job.roles.reader.role == "sparse"
     on_device = {table.name for table in job.plan.tables if table.home != "host"}
     ops = [
@@ -112,23 +112,22 @@ def dense_cost(job: Job) -> Breakdown:
         for op in job.graph.ops
         if op.kind not in TABLE_OPS and not (is_sparse and op.kind == "pool")
     ]
-    found = [op_cost(op, rates, job.values, constants=constants) for op in ops]
+    found = [op_cost(op, rates, job.values) for op in ops]
     found.append(
         optimizer_cost(
             (t for t in job.graph.parameters if t.needs_gradient),
             rates,
             state=job.workload.dense_state,
-            constants=constants,
         )
     )
     for op in job.graph.ops:  # a table on the device is an op there
         if op.kind in TABLE_OPS and op.table in on_device:
-            found.append(op_cost(op, rates, job.values, constants=constants))
+            found.append(op_cost(op, rates, job.values))
     if not rates.is_cpu and not is_sparse:
         found.append(copy_cost(job, "download"))
     if job.plan.workers.is_sync and job.roles.num_dense > 1:
         found.append(Breakdown.of("all-reduce", _all_reduce(job), "network"))
-    found.append(Breakdown.of("step", constants.step, "worker"))
+    found.append(Breakdown.of("step", rates.step, "worker"))
     return Breakdown.sum(found)
 
 
@@ -148,7 +147,7 @@ def send_cost(job: Job) -> Breakdown:
     size += job.batch * 4 * (job.workload.num_dense + 1)
     reader, dense = cluster.host(job.roles.reader.host), cluster.host(job.roles.dense.host)
     rates = compute_rates(cluster, reader.name, "cpu", constants=constants)
-    pooled = Breakdown.sum(op_cost(op, rates, job.values, constants=constants) for op in pools)
+    pooled = Breakdown.sum(op_cost(op, rates, job.values) for op in pools)
     found = [
         pooled.times(0.5),  # forward here, backward there
         Breakdown.of("message", size * constants.message_byte, "worker"),

@@ -26,7 +26,9 @@ def op_cost(
     FLOPs; a view costs its launch alone.
     """
     kernels = partial(_kernels, op, rates=rates, values=values, constants=constants)
-    parts = [kernels(op.forward, 1)]
+    parts = []
+    if op.is_view or not _is_none(op.forward, values):
+        parts.append(kernels(op.forward, 1))
     if not _is_none(op.backward, values):
         is_double = op.kind in MATMULS and _flops(op.backward, values) > (
             1.5 * _flops(op.forward, values)

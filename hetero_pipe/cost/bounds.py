@@ -4,8 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from hetero_pipe.cost.job import Job
+from hetero_pipe.cost.memory import KEY_BYTES
 from hetero_pipe.cost.step import cores_time, gate_time, step_bounds
-from hetero_pipe.plan import Breakdown, Part, StagePrediction
+from hetero_pipe.cost.traffic import Flow, network_times
+from hetero_pipe.plan import Part, StagePrediction
 
 __all__ = ["predict_bounds", "predict_loads", "stretched"]
 
@@ -13,28 +15,39 @@ __all__ = ["predict_bounds", "predict_loads", "stretched"]
 def predict_bounds(
     job: Job, stages: Sequence[StagePrediction], loads: Mapping[str, float]
 ) -> tuple[Part, ...]:
-    """Returns the least seconds of a step by what does not allow less, the largest first."""
+    """Returns the least seconds of a step by what does not allow less, the largest first.
+
+    Args:
+        job: Has the stages.
+        stages: Of one worker of each role.
+        loads: As `predict_loads` returns them.
+    """
     return step_bounds(dict(_bounds(job, stages, loads)))
 
 
 def _bounds(
     job: Job, stages: Sequence[StagePrediction], loads: Mapping[str, float]
 ) -> Iterator[tuple[str, float]]:
-    per_dense = job.roles.num_readers / job.roles.num_dense
+    roles = job.roles
     for stage in stages:
-        yield stage.name, stage.cost.total * (per_dense if stage.role == "dense" else 1.0)
+        yield (
+            stage.name,
+            stage.cost.total * (roles.readers_per_dense if stage.role == "dense" else 1.0),
+        )
     if job.plan.workers.mode != "async":
         cycle = [stage.cost.total for stage in stages if stage.name not in ("read", "route")]
         yield "gate", gate_time(cycle, job.plan.staleness)
+    # What several stages ask of one device, one after another.
+    on_device = sum(stage.cost.on("device") for stage in stages)
+    yield f"{roles.dense.device} of {roles.dense.host}", on_device * roles.readers_per_dense
     yield from ((f"cores of {host}", load) for host, load in loads.items())
-    yield from _links(job, stages)
+    yield from network_times(_flows(job), job.cluster).items()
 
 
 def predict_loads(job: Job, stages: Sequence[StagePrediction]) -> dict[str, float]:
-    """Returns the least time of a step by the cores of each host."""
+    """Returns the least seconds of a step by the cores of each host."""
     found = {}
     roles = job.roles
-    per_dense = roles.num_readers / roles.num_dense
     for host in job.cluster.hosts:
         costs = []
         for processes in roles.processes:
@@ -42,35 +55,33 @@ def predict_loads(job: Job, stages: Sequence[StagePrediction]) -> dict[str, floa
                 continue
             for stage in stages:
                 if processes.role == "server":
-                    times = roles.num_readers / processes.machines
-                    # Each server of a machine has its share of the same step.
-                    total = stage.cost.on("server") * processes.per_machine
-                    costs.append((Breakdown.of("server", total, "server"), times, ("server",)))
+                    # Of each reader's step, each server of the machine has its share.
+                    times = float(processes.per_machine * roles.num_readers)
+                    costs.append((stage.cost, times, ("server",)))
                 elif stage.role == processes.role:
-                    times = processes.per_machine * (per_dense if stage.role == "dense" else 1.0)
+                    times = processes.per_machine * (
+                        roles.readers_per_dense if stage.role == "dense" else 1.0
+                    )
                     costs.append((stage.cost, times, ("worker",)))
         if costs:
             found[host.name] = cores_time(costs, host.cores)
     return found
 
 
-def _links(job: Job, stages: Sequence[StagePrediction]) -> Iterator[tuple[str, float]]:
-    """Yields the least time of a step by the links that several processes share."""
-    servers, reader = job.roles.servers, job.roles.reader
-    # A link takes as much each way: rows come in while gradients go out.
-    busy = max(
-        sum(part.amount for part in stage.cost.parts if part.label == "network")
-        for stage in stages
-        if stage.role == reader.role
-    )
-    yield f"network of {reader.host}", busy * reader.per_machine
-    if servers is not None and servers.host != reader.host:
-        cluster = job.cluster
-        path = cluster.path(
-            cluster.host(servers.host).names[0], cluster.host(reader.host).names[-1]
-        )
-        size = job.rows_bytes * job.roles.num_readers
-        yield f"network of {servers.host}", size / servers.machines / path.bandwidth
+def _flows(job: Job) -> Iterator[Flow]:
+    """Yields what goes over links between processes in one step of all readers.
+
+    An all-reduce goes its own ways, and is in the dense stage alone.
+    """
+    reader, servers, dense = job.roles.reader, job.roles.servers, job.roles.dense
+    num = job.roles.num_readers
+    if servers is not None:
+        keys = sum(job.pulled_rows(t) + job.rows(t) for t in job.tables("host")) * KEY_BYTES
+        yield Flow(reader, servers, num * (keys + job.pushed_bytes))
+        yield Flow(servers, reader, num * job.pulled_bytes)
+    if reader.role == "sparse":
+        yield Flow(reader, dense, num * job.sent_bytes)
+        yield Flow(dense, reader, num * job.sent_bytes)
 
 
 def stretched(

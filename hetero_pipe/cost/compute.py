@@ -23,15 +23,18 @@ def op_cost(op: Op, rates: ComputeRates, values: Mapping[str, float]) -> Breakdo
     FLOPs; a view costs its launch alone.
     """
     kernels = partial(_kernels, op, rates=rates, values=values)
-    forward, has_backward = kernels(op.forward, 1), not _is_none(op.backward, values)
+    has_forward, has_backward = (not _is_none(c, values) for c in (op.forward, op.backward))
     if op.kind in rates.ops and not op.is_view:
-        return _measured(op, rates, values, num_kernels=1 + has_backward)
-    if not has_backward:
-        return forward
-    is_double = op.kind in MATMULS and _flops(op.backward, values) > (
-        1.5 * _flops(op.forward, values)
-    )
-    return forward + kernels(op.backward, 2 if is_double else 1)
+        return _measured(op, rates, values, num_kernels=has_forward + has_backward)
+    parts = []
+    if op.is_view or has_forward:
+        parts.append(kernels(op.forward, 1))
+    if has_backward:
+        is_double = op.kind in MATMULS and _flops(op.backward, values) > (
+            1.5 * _flops(op.forward, values)
+        )
+        parts.append(kernels(op.backward, 2 if is_double else 1))
+    return Breakdown.sum(parts)
 
 
 def _measured(
@@ -39,9 +42,8 @@ def _measured(
 ) -> Breakdown:
     """Returns the seconds of an op whose kind was measured, forward and backward together."""
     launches = num_kernels * rates.launch
-    seconds = max(
-        rates.ops[op.kind].at((op.forward.bytes + op.backward.bytes).at(values)), launches
-    )
+    num_bytes = (op.forward.bytes + op.backward.bytes).at(values)
+    seconds = max(rates.ops[op.kind].at(num_bytes), launches)
     if rates.is_cpu:
         return Breakdown.of(op.kind, seconds, "worker")
     return Breakdown.of("launch", launches, "worker") + Breakdown.of(op.kind, seconds, "device")

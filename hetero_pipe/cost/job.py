@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from hetero_pipe.cluster import Cluster
+from hetero_pipe.cost.comm import Members
 from hetero_pipe.cost.constants import Constants
-from hetero_pipe.cost.memory import batch_bytes, rows_of_batch_bytes
+from hetero_pipe.cost.memory import FLOAT, batch_bytes
 from hetero_pipe.cost.rates import ComputeRates, compute_rates
 from hetero_pipe.cost.roles import Roles
 from hetero_pipe.cost.workload import Workload
@@ -54,10 +55,46 @@ class Job:
         """Of a batch as it is read."""
         return batch_bytes(self.graph, self.batch, num_dense=self.workload.num_dense)
 
+    @cached_property
+    def replicas(self) -> Members:
+        """The replicas of the dense part, as they talk to each other."""
+        return Members.of(self.cluster, self.roles.dense, constants=self.constants)
+
     @property
-    def rows_bytes(self) -> float:
-        """Of the distinct rows of a batch."""
-        return rows_of_batch_bytes(self.graph, self.batch)
+    def trained_bytes(self) -> float:
+        """Of the gradients of the dense part."""
+        return sum(float(t.bytes.at({})) for t in self.graph.parameters if t.needs_gradient)
+
+    @property
+    def sent_bytes(self) -> float:
+        """Of what a sparse worker sends a dense one: pooled rows, dense columns, labels."""
+        width = 1.0 if self.plan.workers.wire == "float32" else 0.5
+        cut = {name for op in self.graph.ops if op.kind == "pool" for name in op.outputs}
+        pooled = sum(float(self.graph.tensor(name).bytes.at(self.values)) for name in cut)
+        return pooled * width + self.batch * 4 * (self.workload.num_dense + 1)
+
+    def rows(self, table: Table) -> float:
+        """Returns the distinct rows of a batch."""
+        return float(table.rows.at(self.values))
+
+    def rows_of_all(self, table: Table) -> float:
+        """Returns the distinct rows of the batches of all replicas of the dense part."""
+        return self.workload.distinct_rows(table.name, self.batch * self.roles.num_dense)
+
+    def pulled_rows(self, table: Table) -> float:
+        """Returns those of them that no cache on the device has."""
+        cached = {planned.name: planned.cached_rows for planned in self.plan.tables}
+        return self.rows(table) * (1 - self.workload.hit_share(table.name, cached[table.name]))
+
+    @property
+    def pulled_bytes(self) -> float:
+        """Of the rows that hosts send of a batch, without their keys."""
+        return sum(self.pulled_rows(table) * FLOAT * table.dim for table in self.tables("host"))
+
+    @property
+    def pushed_bytes(self) -> float:
+        """Of the gradients that hosts are sent of a batch, without their keys."""
+        return sum(self.rows(table) * FLOAT * table.dim for table in self.tables("host"))
 
     def tables(self, *homes: str) -> Iterator[Table]:
         """Yields the tables that live at one of these."""

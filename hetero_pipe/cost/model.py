@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from hetero_pipe.cluster import Cluster
 from hetero_pipe.cost.bounds import predict_bounds, predict_loads, stretched
 from hetero_pipe.cost.constants import Constants
+from hetero_pipe.cost.exchange import exchange_assumed
 from hetero_pipe.cost.job import Job
 from hetero_pipe.cost.peaks import predict_memory
 from hetero_pipe.cost.roles import Roles
@@ -35,7 +36,8 @@ class CostModel:
 
         Raises:
             ConfigError: The cluster has no such host or device.
-            PlanError: The plan has no batch size, or no workers.
+            PlanError: The plan has no batch size, or is of another workload; a host has
+                too few machines or devices for it; or its processes do not make up a job.
         """
         job = self._job(plan)
         stages = tuple(predict_stages(job))
@@ -49,12 +51,19 @@ class CostModel:
             memory=tuple(predict_memory(job)),
             bounds=bounds,
             price_per_hour=_price(job),
-            assumed=job.dense_rates.assumed,
+            assumed=(*job.dense_rates.assumed, *exchange_assumed(job)),
         )
 
     def _job(self, plan: Plan) -> Job:
         if plan.batch_size is None:
             raise PlanError("a prediction is of a batch size, got batch_size=None")
+        planned = {table.name for table in plan.tables}
+        traced = {table.name for table in self.workload.graph.tables}
+        if planned != traced:
+            raise PlanError(
+                f"a plan has the tables of the workload's graph, {', '.join(sorted(traced))}, got "
+                f"{', '.join(sorted(planned)) or 'none'}"
+            )
         return Job(
             self.cluster,
             self.workload,

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from hetero_pipe.codec import decode, encode
 from hetero_pipe.errors import ConfigError
-from hetero_pipe.graph.codec import decode, encode
 from hetero_pipe.graph.layer import Layer
 from hetero_pipe.graph.op import Cost, Op
 from hetero_pipe.graph.size import total

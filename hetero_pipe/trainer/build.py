@@ -88,7 +88,13 @@ def default_plan(
             for name, capacity in capacities.items()
         ),
         tables=tuple(
-            TablePlan(name, layer.dim, layer.slots, tuple(servers or ()))
+            TablePlan(
+                name,
+                layer.dim,
+                layer.slots,
+                tuple(servers or ()),
+                home="device" if workers.has_own_tables else "host",
+            )
             for name, layer in find_embeddings(model).items()
         ),
         staleness=staleness,

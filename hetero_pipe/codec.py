@@ -1,4 +1,4 @@
-"""Descriptions as values that JSON has, and back: a Size is text, all else by its fields."""
+"""Descriptions as values that JSON has, and back: their fields, or a text if they parse one."""
 
 import dataclasses
 import types
@@ -6,16 +6,17 @@ import typing
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from hetero_pipe.graph.size import Size
-
 __all__ = ["decode", "encode"]
 
 T = TypeVar("T")
 
 
 def encode(value: Any) -> Any:  # a description, or a field of one
-    """Returns a frozen dataclass as dicts, lists, texts and numbers; defaults are left out."""
-    if isinstance(value, Size):
+    """Returns a frozen dataclass as dicts, lists, texts and numbers; defaults are left out.
+
+    One whose class has a `parse` is the text that this takes.
+    """
+    if hasattr(type(value), "parse"):
         return str(value)
     if dataclasses.is_dataclass(value):
         return {
@@ -43,23 +44,32 @@ def decode(kind: type[T], value: Any) -> T:  # what JSON has
 
 def _decoded(kind: Any, value: Any) -> Any:
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if kind is Size:
-        return Size.parse(_of(str, value))
+    if hasattr(kind, "parse"):
+        return kind.parse(_of(str, value))
     if dataclasses.is_dataclass(kind):
-        fields = _of(dict, value)
-        hints = typing.get_type_hints(kind)
-        strays = fields.keys() - hints.keys()
-        if strays:
-            raise TypeError(f"no field {', '.join(sorted(strays))} of {kind}")
-        make: Any = kind  # a class, which mypy takes for an instance
-        return make(**{name: _decoded(hints[name], each) for name, each in fields.items()})
+        return _described(kind, value)
     if origin is tuple:
         return tuple(_decoded(arguments[0], each) for each in _of(list, value))
+    if origin in (types.UnionType, typing.Union):
+        return _one_of([each for each in arguments if each is not type(None)], value)
     if origin is not None and issubclass(_class(origin), Mapping):
         return {name: _decoded(arguments[1], each) for name, each in _of(dict, value).items()}
-    if origin in (types.UnionType, typing.Union):  # of an attribute: its lists are tuples
-        return tuple(value) if isinstance(value, list) else value
     return _of((int, float) if kind is float else kind, value)
+
+
+def _described(kind: Any, value: Any) -> Any:
+    fields = _of(dict, value)
+    hints = typing.get_type_hints(kind)
+    strays = fields.keys() - hints.keys()
+    if strays:
+        raise TypeError(f"no field {', '.join(sorted(strays))} of {kind}")
+    return kind(**{name: _decoded(hints[name], each) for name, each in fields.items()})
+
+
+def _one_of(kinds: list[Any], value: Any) -> Any:
+    if len(kinds) == 1:  # or None
+        return None if value is None else _decoded(kinds[0], value)
+    return tuple(value) if isinstance(value, list) else value  # of plain values
 
 
 def _class(origin: Any) -> type:

@@ -6,7 +6,20 @@ from dataclasses import FrozenInstanceError, replace
 import pytest
 
 from hetero_pipe.errors import PlanError
-from hetero_pipe.plan import STAGES, Plan, StagePlan, TablePlan, Worker, WorkersPlan
+from hetero_pipe.plan import (
+    STAGES,
+    Breakdown,
+    MemoryPrediction,
+    Part,
+    Plan,
+    Prediction,
+    ProcessPlan,
+    StagePlan,
+    StagePrediction,
+    TablePlan,
+    Worker,
+    WorkersPlan,
+)
 
 SERVERS = ("10.0.0.1:7000", "10.0.0.2:7000")
 
@@ -35,7 +48,7 @@ def test_json_gives_the_plan_back(servers, staleness):
 
 def test_json_is_for_eyes():
     fields = json.loads(plan_of().to_json())
-    assert list(fields) == ["stages", "tables", "staleness", "workers"]
+    assert list(fields) == ["stages", "tables", "staleness"]
     assert fields["stages"][3] == {"name": "dense", "device": "gpu:0", "capacity": 4}
     assert fields["tables"][1]["slots"] == ["item_id", "genres"]
     assert "\n  " in plan_of().to_json()
@@ -201,3 +214,64 @@ def test_worker_is_one_of_its_plan(workers, worker, message):
 def test_worker_of_the_plan_is_taken():
     Worker().check(WorkersPlan())
     Worker("dense", 1, "a:1").check(WorkersPlan(dense=("a:1", "b:1")))
+
+
+PREDICTED = Prediction(
+    step_seconds=0.01,
+    samples=512.0,
+    stages=(
+        StagePrediction(
+            "pull",
+            "whole",
+            Breakdown.of("table", 0.002, "server") + Breakdown.of("pack", 0.001, "worker"),
+            busy=0.004,
+        ),
+    ),
+    memory=(MemoryPrediction("whole", "trainer", "gpu", Breakdown.of("rows", 2e9), 1e9),),
+    bounds=(Part("gate", 0.009), Part("dense", 0.005)),
+    price_per_hour=3.6,
+    assumed=("the rate of a matmul on gpu",),
+)
+
+
+def test_a_plan_of_a_cluster_goes_to_json_with_what_was_predicted():
+    plan = replace(
+        plan_of(()),
+        batch_size=512,
+        processes=(ProcessPlan("whole", "trainer", "gpu", machines=2, per_machine=8),),
+        predicted=PREDICTED,
+    )
+    assert Plan.from_json(plan.to_json()) == plan
+    assert plan.processes_of("whole")[0].count == 16
+    assert plan.processes_of("server") == ()
+
+
+def test_a_prediction_tells_rate_money_and_what_does_not_fit():
+    assert PREDICTED.samples_per_second == pytest.approx(51200)
+    assert PREDICTED.money(51200) == pytest.approx(0.001)
+    assert replace(PREDICTED, price_per_hour=None).money(1) is None
+    assert PREDICTED.bottleneck == "gate"
+    assert not PREDICTED.fits
+    assert PREDICTED.stage("pull").cpu == 0.001
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"home": "gpu"},
+        {"home": "device", "servers": ("10.0.0.1:7000",)},
+        {"home": "sharded", "cached_rows": 3},
+        {"cached_rows": -1},
+    ],
+)
+def test_a_table_has_one_home(wrong):
+    with pytest.raises(PlanError, match="table 'user'"):
+        TablePlan("user", 16, ("user_id",), **wrong)
+
+
+def test_tables_on_devices_need_no_servers():
+    own = TablePlan("item", 16, ("item_id",), home="device")
+    plan = replace(plan_of(), tables=(own, *plan_of().tables))
+    assert plan.servers == SERVERS
+    alone = replace(plan_of(), tables=(own,), workers=WorkersPlan(num_readers=2))
+    assert alone.servers is None

@@ -1,0 +1,52 @@
+"""What does a choice cost? Seconds, bytes and money of a plan, before anything runs.
+
+Everything here is a pure function of a cluster, a graph and a plan: what was
+measured comes with the cluster, what was not is assumed by `Constants` and named.
+It never searches for a plan and never runs one.
+"""
+
+from hetero_pipe.cost.comm import (
+    Members,
+    all_gather_time,
+    all_reduce_time,
+    all_to_all_time,
+    broadcast_time,
+)
+from hetero_pipe.cost.compute import op_cost, optimizer_cost
+from hetero_pipe.cost.constants import Constants
+from hetero_pipe.cost.curve import Curve
+from hetero_pipe.cost.memory import cut_bytes, dense_memory, table_bytes
+from hetero_pipe.cost.model import CostModel
+from hetero_pipe.cost.rates import ComputeRates, compute_rates
+from hetero_pipe.cost.step import cores_time, gate_time, pipelined_step_time, step_bounds
+from hetero_pipe.cost.table import Link, TableRates, pull_cost, push_cost, route_cost, table_rates
+from hetero_pipe.cost.workload import Workload
+
+__all__ = [
+    "ComputeRates",
+    "Constants",
+    "CostModel",
+    "Curve",
+    "Link",
+    "Members",
+    "TableRates",
+    "Workload",
+    "all_gather_time",
+    "all_reduce_time",
+    "all_to_all_time",
+    "broadcast_time",
+    "compute_rates",
+    "cores_time",
+    "cut_bytes",
+    "dense_memory",
+    "gate_time",
+    "op_cost",
+    "optimizer_cost",
+    "pipelined_step_time",
+    "pull_cost",
+    "push_cost",
+    "route_cost",
+    "step_bounds",
+    "table_bytes",
+    "table_rates",
+]

@@ -1,0 +1,52 @@
+"""What is assumed of a machine where nobody measured it."""
+
+from dataclasses import dataclass
+
+__all__ = ["Constants"]
+
+
+@dataclass(frozen=True)
+class Constants:
+    """Seconds and shares that stand in for rates; `hetero-pipe profile` replaces what it can.
+
+    Attributes:
+        matmul_efficiency: Share of its peak FLOP/s that a matmul reaches; 0.65 is what
+            Paddle's own estimator takes.
+        memory_efficiency: Share of the memory bandwidth that an elementwise op reaches.
+        core_flops: Of one core where no peak is known, in float32.
+        core_bandwidth: Bytes/s of one core where nothing is known.
+        launch: Of one op: what the worker's thread takes to start it.
+        kernel: Least time of an op on a device that is no CPU.
+        read_value: A value (key, dense column or label) that the reader cuts from its columns.
+        route_key: Of a batch: to hash it, find it among the distinct ones and its server.
+        pull_row: Of a table of 16 weights a row: a row that is in no cache.
+        push_row: Likewise, with its optimizer.
+        call: A request to a server on this host and back.
+        call_cpu: Of it, on a core of the worker; the server's is as much.
+        message_byte: A byte of a message: packed, handed to the system, and unpacked.
+        step: Of one step: what a worker's threads take whatever the model.
+        row_overhead: Bytes of a table over those of its rows: index and free room.
+            benchmarks/pull_push measures it.
+        process: Bytes of a worker's process before it trains.
+        server_process: Bytes of a server's process before it has rows.
+        usable_memory: Share of a device's memory that a plan may use.
+    """
+
+    matmul_efficiency: float = 0.65
+    memory_efficiency: float = 0.7
+    core_flops: float = 30e9
+    core_bandwidth: float = 5e9
+    launch: float = 15e-6
+    kernel: float = 4e-6
+    read_value: float = 4e-9
+    route_key: float = 30e-9
+    pull_row: float = 60e-9
+    push_row: float = 90e-9
+    call: float = 400e-6
+    call_cpu: float = 150e-6
+    message_byte: float = 1e-9
+    step: float = 300e-6
+    row_overhead: float = 1.3
+    process: float = 350e6
+    server_process: float = 80e6
+    usable_memory: float = 0.9

@@ -1,0 +1,99 @@
+"""What stays in memory: of a worker's device, of its process, and of a server."""
+
+from hetero_pipe.cost.constants import Constants
+from hetero_pipe.cost.workload import Workload
+from hetero_pipe.graph import Graph, Table
+from hetero_pipe.plan import Breakdown, Plan, TablePlan
+
+__all__ = [
+    "batch_bytes",
+    "cut_bytes",
+    "dense_memory",
+    "device_rows_memory",
+    "rows_memory",
+    "rows_of_batch_bytes",
+    "table_bytes",
+]
+
+FLOAT = 4
+KEY_BYTES = 8
+
+
+def table_bytes(table: Table, rows: float, *, constants: Constants) -> float:
+    """Returns the bytes of so many rows in a table on a host, its index among them."""
+    return rows * (table.bytes_per_row + KEY_BYTES + FLOAT) * constants.row_overhead
+
+
+def rows_memory(plan: Plan, workload: Workload, *, share: float, constants: Constants) -> Breakdown:
+    """Returns the bytes of all tables that live on hosts, of which one has a share."""
+    found = []
+    for table in workload.graph.tables:
+        if _planned(plan, table.name).home == "host":
+            rows = workload.rows[table.name] * share
+            found.append(
+                Breakdown.of(f"table {table.name}", table_bytes(table, rows, constants=constants))
+            )
+    return Breakdown.sum(found)
+
+
+def device_rows_memory(plan: Plan, workload: Workload) -> Breakdown:
+    """Returns the bytes of all rows that are on one worker's device, with their state."""
+    found = []
+    for table in workload.graph.tables:
+        planned = _planned(plan, table.name)
+        rows = float(planned.cached_rows)
+        if planned.home == "device":
+            rows = workload.rows[table.name]
+        elif planned.home == "sharded":
+            rows = workload.rows[table.name] / plan.workers.num_dense
+        found.append(Breakdown.of(f"table {table.name}", rows * table.bytes_per_row))
+    return Breakdown.sum(found)
+
+
+def dense_memory(graph: Graph, batch: int, *, state: int, is_training: bool = True) -> Breakdown:
+    """Returns the bytes of the dense part on its device at the peak of a step.
+
+    Parameters with gradients and optimizer state; what the forward leaves for the
+    backward; the pulled rows and their gradients.
+    """
+    values = graph.values(batch)
+    held = sum(float(t.bytes.at({})) for t in graph.parameters)
+    trained = sum(float(t.bytes.at({})) for t in graph.parameters if t.needs_gradient)
+    parts = [Breakdown.of("parameters", held)]
+    if is_training:
+        rows = sum(table.rows.at(values) * FLOAT * table.dim for table in graph.tables)
+        parts += [
+            Breakdown.of("gradients", trained),
+            Breakdown.of("optimizer", trained * state),
+            Breakdown.of("activations", graph.activation_bytes(batch)),
+            Breakdown.of("rows of a batch", 2 * rows),
+        ]
+    return Breakdown.sum(parts)
+
+
+def batch_bytes(graph: Graph, batch: int, *, num_dense: int) -> float:
+    """Returns the bytes of a batch as it is read: keys, offsets, dense columns, labels."""
+    values = graph.values(batch)
+    keys = sum(float(table.all_keys.at(values)) for table in graph.tables)
+    return keys * KEY_BYTES + batch * FLOAT * (num_dense + 1)
+
+
+def rows_of_batch_bytes(graph: Graph, batch: int) -> float:
+    """Returns the bytes of a batch's distinct rows, pulled."""
+    values = graph.values(batch)
+    return sum(
+        float(table.rows.at(values)) * (FLOAT * table.dim + KEY_BYTES) for table in graph.tables
+    )
+
+
+def cut_bytes(graph: Graph, batch: int, layer: str, *, width: int = FLOAT) -> float:
+    """Returns the bytes that cross to the worker of the layers after one, one way."""
+    values = graph.values(batch)
+    return sum(
+        float(t.bytes.at(values)) * (width / FLOAT if t.dtype == "float32" else 1.0)
+        for t in graph.cut(layer)
+    )
+
+
+def _planned(plan: Plan, name: str) -> TablePlan:
+    return next(table for table in plan.tables if table.name == name)

@@ -1,0 +1,82 @@
+"""What one worker's share of a device computes and moves: measured, else by its data sheet."""
+
+from dataclasses import dataclass
+
+from hetero_pipe.cluster import Cluster, Rate
+from hetero_pipe.cost.constants import Constants
+from hetero_pipe.cost.curve import Curve
+
+__all__ = ["ComputeRates", "compute_rates"]
+
+
+@dataclass(frozen=True)
+class ComputeRates:
+    """How long kernels take on a device.
+
+    Attributes:
+        matmul: Seconds over FLOPs of one matmul.
+        elementwise: Seconds over bytes, read and written, of any other op.
+        is_cpu: Whether the thread that starts a kernel computes it.
+        assumed: What was not measured, for people.
+    """
+
+    matmul: Curve
+    elementwise: Curve
+    is_cpu: bool
+    assumed: tuple[str, ...] = ()
+
+
+def compute_rates(
+    cluster: Cluster, host: str, device: str, *, dtype: str = "float32", constants: Constants
+) -> ComputeRates:
+    """Returns the rates of one worker on a device of a host: of one core on a CPU.
+
+    A measured rate is taken first, then the peak of the data sheet times an
+    efficiency, then what is assumed of any core.
+
+    Args:
+        cluster: Has the host.
+        host: Its name, or that of a machine of it.
+        device: The name of one of its devices, without a number.
+        dtype: In which a matmul computes.
+        constants: Stand in for what is not known.
+
+    Raises:
+        ConfigError: There is no such host, or no such device.
+    """
+    found = cluster.host(host)
+    sheet = cluster.device(f"{found.names[0]}/{device if device == 'cpu' else f'{device}:0'}")
+    at = {"host": found.name, "device": device, "dtype": dtype}
+    is_cpu = sheet.kind == "cpu"
+    share = 1 / (sheet.cores or 1) if is_cpu else 1.0
+    assumed = []
+    matmuls = cluster.rates_of("matmul", **at)
+    elementwise = cluster.rates_of("elementwise", **at)
+    if matmuls:
+        matmul = Curve.of([_matmul_point(rate) for rate in matmuls])
+    else:
+        peak = sheet.peak(dtype)
+        rate = peak * share * constants.matmul_efficiency if peak else constants.core_flops
+        assumed.append(f"the rate of a matmul on {found.name}/{device}")
+        matmul = Curve.of([(rate * 1e-3, 1e-3)])
+    if elementwise:
+        moved = Curve.of([_byte_point(rate) for rate in elementwise])
+    else:
+        width = sheet.memory_bandwidth
+        bandwidth = width * constants.memory_efficiency if width else constants.core_bandwidth
+        if is_cpu:  # one core does not fill the memory's bandwidth
+            bandwidth = min(bandwidth, constants.core_bandwidth)
+        assumed.append(f"the rate of other ops on {found.name}/{device}")
+        moved = Curve.of([(bandwidth * 1e-3, 1e-3)])
+    return ComputeRates(matmul, moved, is_cpu, tuple(assumed))
+
+
+def _matmul_point(rate: Rate) -> tuple[float, float]:
+    assert rate.size is not None, "a matmul's rate has a size"
+    flops = 2.0 * rate.size**3
+    return flops, flops / rate.value.median
+
+
+def _byte_point(rate: Rate) -> tuple[float, float]:
+    assert rate.size is not None, "an elementwise rate has a size"
+    return float(rate.size), rate.size / rate.value.median

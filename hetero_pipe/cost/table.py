@@ -1,0 +1,143 @@
+"""What tables cost: a batch's keys routed, its rows pulled, their gradients pushed."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+from hetero_pipe.cluster import Cluster, Path, Rate
+from hetero_pipe.cost.constants import Constants
+from hetero_pipe.graph import Table
+from hetero_pipe.plan import Breakdown
+
+__all__ = [
+    "Link",
+    "TableRates",
+    "call_cost",
+    "pull_cost",
+    "push_cost",
+    "route_cost",
+    "table_rates",
+]
+
+OPTIMIZERS = ("sgd", "adagrad", "adam")
+"""By floats of state a weight."""
+
+KEY_BYTES = 8
+
+
+@dataclass(frozen=True)
+class TableRates:
+    """What a row takes on a core, in a table that is far larger than any cache.
+
+    Attributes:
+        pull: Seconds a distinct row.
+        push: Likewise, with its optimizer.
+        is_measured: Whether somebody measured them.
+    """
+
+    pull: float
+    push: float
+    is_measured: bool
+
+
+@dataclass(frozen=True)
+class Link:
+    """The way between a worker and the servers of its tables.
+
+    Attributes:
+        num_servers: 0 if the tables are in the worker's process.
+        path: To a server of another machine; None if all are on the worker's.
+        call: Seconds of a request of one key and its answer.
+        message_byte: Of a core, to pack, send, receive or unpack a byte, at both ends together.
+        skew: Keys that the busiest server gets by those of an even share.
+    """
+
+    num_servers: int = 0
+    path: Path | None = None
+    call: float = 0.0
+    message_byte: float = 0.0
+    skew: float = 1.0
+
+    @property
+    def share(self) -> float:
+        """Of the keys, what the busiest server has."""
+        return min(self.skew / max(self.num_servers, 1), 1.0)
+
+
+def table_rates(cluster: Cluster, host: str, table: Table, *, constants: Constants) -> TableRates:
+    """Returns what a row of a table takes on a host, by its optimizer and its dim.
+
+    Between measured dims it goes straight; without any it is assumed, and grows
+    with the bytes of a row above those of 16 weights.
+    """
+    optimizer = OPTIMIZERS[min(table.state_per_weight, len(OPTIMIZERS) - 1)]
+    found = []
+    for what, assumed in (("pull", constants.pull_row), ("push", constants.push_row)):
+        rates = cluster.rates_of(what, host=cluster.host(host).name, optimizer=optimizer)
+        found.append(_at_dim(rates, table.dim, assumed))
+    return TableRates(found[0][0], found[1][0], found[0][1] and found[1][1])
+
+
+def _at_dim(rates: tuple[Rate, ...], dim: int, assumed: float) -> tuple[float, bool]:
+    if not rates:
+        return assumed * max(0.5 + 0.5 * dim / 16, 0.5), False
+    points = sorted((rate.dim or 1, rate.value.median) for rate in rates)
+    if dim <= points[0][0] or len(points) == 1:
+        return points[0][1] * max(dim / points[0][0], 1.0), True
+    for (d0, t0), (d1, t1) in pairwise(points):
+        if dim <= d1:
+            return t0 + (t1 - t0) * (dim - d0) / (d1 - d0), True
+    return points[-1][1] * dim / points[-1][0], True
+
+
+def route_cost(keys: float, *, constants: Constants) -> Breakdown:
+    """Returns the seconds in which a batch's keys become distinct ones, by server."""
+    return Breakdown.of("route", keys * constants.route_key, "worker")
+
+
+def pull_cost(table: Table, rows: float, rates: TableRates, link: Link) -> Breakdown:
+    """Returns the seconds until a batch's distinct rows are there: keys out, weights back."""
+    out, back = rows * KEY_BYTES, rows * 4 * table.dim
+    return _exchange("pull", rows * rates.pull, out, back, link)
+
+
+def push_cost(table: Table, rows: float, rates: TableRates, link: Link) -> Breakdown:
+    """Returns the seconds until all servers have applied a batch's gradients."""
+    out = rows * (KEY_BYTES + 4 * table.dim)
+    return _exchange("push", rows * rates.push, out, 0.0, link)
+
+
+def _exchange(label: str, table_seconds: float, out: float, back: float, link: Link) -> Breakdown:
+    """Returns the seconds of a request to all servers at once, the busiest of which is last."""
+    if not link.num_servers:
+        return Breakdown.of(label, table_seconds, "worker")
+    # The worker packs for all servers, one after another; each server has its own share.
+    packed = (out + back) * link.message_byte / 2
+    parts = [
+        Breakdown.of("message", packed, "worker"),
+        Breakdown.of("message", packed * link.share, "server"),
+        Breakdown.of(label, table_seconds * link.share, "server"),
+    ]
+    if link.path is not None:
+        # All servers answer over one link of the worker; one's share goes over its own.
+        seconds = max(out, back, (out + back) / 2) / link.path.bandwidth
+        parts.append(Breakdown.of("network", seconds, "network"))
+        parts.append(Breakdown.of("latency", 2 * link.path.latency, "wait"))
+    return Breakdown.sum(parts)
+
+
+def call_cost(num_servers: int, *, call: float, call_cpu: float) -> Breakdown:
+    """Returns the seconds of one request to each server, its bytes aside.
+
+    The worker's core starts them one after another; what is left of a request and
+    its answer is waited for once.
+    """
+    if not num_servers:
+        return Breakdown()
+    wait = max(call - 2 * call_cpu, 0.0)
+    return Breakdown.sum(
+        (
+            Breakdown.of("call", num_servers * call_cpu, "worker"),
+            Breakdown.of("call", call_cpu, "server"),
+            Breakdown.of("call", wait, "wait"),
+        )
+    )

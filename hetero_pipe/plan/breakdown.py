@@ -1,0 +1,88 @@
+"""Breakdown: an amount, and what it is made of. Amounts add."""
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from hetero_pipe.errors import PlanError
+
+__all__ = ["RESOURCES", "Breakdown", "Part"]
+
+RESOURCES = ("", "worker", "server", "device", "network", "wait")
+"""What a second is spent on: a core of the worker's host or of a server's, an accelerator, a link,
+or nothing at all. Bytes are on none."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of an amount.
+
+    Attributes:
+        label: What it is for: `matmul`, `table`, `activations`.
+        amount: Seconds or bytes, at least 0.
+        resource: One of `RESOURCES`, of seconds: what is held meanwhile.
+
+    Raises:
+        PlanError: The amount is none, or the resource.
+    """
+
+    label: str
+    amount: float
+    resource: str = ""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.amount < math.inf:
+            raise PlanError(f"an amount is at least 0 and finite, got {self}")
+        if self.resource not in RESOURCES:
+            raise PlanError(f"a resource is one of {RESOURCES}, got {self}")
+
+
+@dataclass(frozen=True)
+class Breakdown:
+    """The parts of an amount, in the order in which they come. Breakdowns add.
+
+    Attributes:
+        parts: Each label once for each resource.
+
+    >>> pull = Breakdown.of("table", 0.002, "server") + Breakdown.of("bytes", 0.001, "network")
+    >>> round(pull.total, 4), pull.on("server")
+    (0.003, 0.002)
+    """
+
+    parts: tuple[Part, ...] = ()
+
+    @staticmethod
+    def of(label: str, amount: float, resource: str = "") -> "Breakdown":
+        """Returns an amount of one part; of none if it is 0."""
+        return Breakdown((Part(label, amount, resource),) if amount else ())
+
+    @staticmethod
+    def sum(breakdowns: "Iterable[Breakdown]") -> "Breakdown":
+        """Returns all of them together."""
+        parts: dict[tuple[str, str], Part] = {}
+        for breakdown in breakdowns:
+            for part in breakdown.parts:
+                key = part.label, part.resource
+                before = parts[key].amount if key in parts else 0.0
+                parts[key] = replace(part, amount=before + part.amount)
+        return Breakdown(tuple(parts.values()))
+
+    @property
+    def total(self) -> float:
+        """Of all parts."""
+        return math.fsum(part.amount for part in self.parts)
+
+    def on(self, *resources: str) -> float:
+        """Returns how much of it is on any of these resources."""
+        return math.fsum(part.amount for part in self.parts if part.resource in resources)
+
+    def times(self, factor: float) -> "Breakdown":
+        """Returns it so many times."""
+        return self.map(lambda part: part.amount * factor)
+
+    def map(self, amount_of: "Callable[[Part], float]") -> "Breakdown":
+        """Returns it with another amount of each part."""
+        return Breakdown(tuple(replace(part, amount=amount_of(part)) for part in self.parts))
+
+    def __add__(self, other: "Breakdown") -> "Breakdown":
+        return Breakdown.sum((self, other))

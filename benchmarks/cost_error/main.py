@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from config import Config, load_configs
+from predict import Predicted, predict
 from run import Measured, run_config
 
 import hetero_pipe as hp
+from hetero_pipe.cluster import discover, load_cluster
 
 FOLDER = Path(__file__).parent
 QUICK = ("deepfm-512-server-k2", "emulated-wide_deep-2048-server-k2")
@@ -39,25 +41,26 @@ def main() -> None:
     add("--config", type=Path, metavar="FILE", help="TOML with [[config]] tables; default: ours")
     add("--only", nargs="+", metavar="NAME", help="configurations; default: all of the file")
     add("--rounds", type=int, help="default: 3")
-    add("--cluster", type=Path, metavar="FILE", help="of hetero-pipe profile on this machine")
+    add(
+        "--cluster",
+        type=Path,
+        metavar="FILE",
+        help="what `hetero-pipe profile` measured here; default: what is found without measuring",
+    )
     add("--verbose", action="store_true", help="show what the processes say")
     flags = parser.parse_args()
     try:
-        configs = load_configs(flags.config or FOLDER / "configs.toml")
+        configs = _selected(flags)
+        cluster = load_cluster(flags.cluster) if flags.cluster else hp.Cluster((discover(),))
     except hp.ConfigError as error:
         sys.exit(f"error: {error}")
-    only = flags.only or (QUICK if flags.quick and not flags.config else None)
-    if only:
-        configs = [config for config in configs if config.name in only]
-    rounds = flags.rounds or (1 if flags.quick else 3)
     runs: dict[str, list[Measured]] = {config.name: [] for config in configs}
-    for i in range(rounds):
+    for i in range(flags.rounds or (1 if flags.quick else 3)):
         for config in configs:
             runs[config.name].append(run_config(config, verbose=flags.verbose))
-            print(
-                f"round {i}, {config.name}: {1e3 * runs[config.name][-1].step:.2f} ms", flush=True
-            )
-    found = [result(config, runs[config.name], flags.cluster) for config in configs]
+            step = 1e3 * runs[config.name][-1].step
+            print(f"round {i}, {config.name}: {step:.2f} ms", flush=True)
+    found = [result(each, runs[each.name], predict(each, cluster)) for each in configs]
     print(f"\n{HEADER}")
     for each in found:
         print(row(each))
@@ -68,15 +71,23 @@ def main() -> None:
         print(json.dumps(told))
 
 
-def result(config: Config, runs: Sequence[Measured], cluster: Path | None) -> dict[str, Any]:
+def _selected(flags: argparse.Namespace) -> list[Config]:
+    """Returns the configurations that are asked for."""
+    configs = load_configs(flags.config or FOLDER / "configs.toml")
+    only = flags.only or (QUICK if flags.quick and not flags.config else None)
+    if only is None:
+        return configs
+    names = [config.name for config in configs]
+    strays = set(only) - set(names)
+    if strays:
+        raise hp.ConfigError(f"no config {', '.join(sorted(strays))}; there are {', '.join(names)}")
+    return [config for config in configs if config.name in only]
+
+
+def result(config: Config, runs: Sequence[Measured], predicted: Predicted | None) -> dict[str, Any]:
     """Returns what is told of a configuration: of its run with the median step time."""
     steps, sizes = [run.step for run in runs], [run.peak_bytes for run in runs]
     middle = sorted(runs, key=lambda run: run.step)[len(runs) // 2]
-    predicted = None
-    if cluster is not None:
-        from predict import Predictor  # noqa: PLC0415  # without a cluster, nothing is predicted
-
-        predicted = Predictor(cluster).predict(config)
     return {
         "name": config.name,
         "predicted_s": predicted and predicted.step,

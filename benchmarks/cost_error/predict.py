@@ -1,18 +1,18 @@
 """What the cost model says of a configuration. The one file here that knows of it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 
 from build import model_of
 from config import Config
-from hetero_pipe.cost import CostModel
-from samples import Samples
+from samples import NUM_DENSE, Samples, slots_of
 
 import hetero_pipe as hp
-from hetero_pipe.cluster import load_cluster
+from hetero_pipe.cost import CostModel, Workload
 from hetero_pipe.data import measure_statistics
 from hetero_pipe.nn import BatchSpec, trace
+
+PROCESS = "process"  # what a process takes before it trains, which `run.Measured` leaves out
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Predicted:
     Attributes:
         step: Seconds.
         peak_bytes: Of all processes.
-        stages: Seconds a step, by stage.
+        stages: Seconds a step, by worker and stage.
     """
 
     step: float
@@ -30,29 +30,52 @@ class Predicted:
     stages: Mapping[str, float]
 
 
-class Predictor:
-    """Predicts configurations on a machine.
+def predict(config: Config, cluster: hp.Cluster) -> Predicted | None:
+    """Returns what is expected of a configuration on one host, without a step.
 
-    Args:
-        cluster: A file that `hetero-pipe profile` wrote on this machine.
+    None is no prediction: of the emulated device, whose time is stated and not a
+    matter of the model's ops.
     """
+    if config.is_emulated:
+        return None
+    model, samples = model_of(config), Samples.of(config)
+    graph = trace(model, BatchSpec.of(samples.steady[0]))
+    tables = {table.name: tuple(table.slots) for table in graph.tables}
+    found = measure_statistics(samples.steady, tables, batch_size=config.batch_size)
+    workload = Workload(
+        graph.with_data(keys={slot: found.keys[slot] for slot in slots_of(config)}),
+        rows=dict.fromkeys(tables, config.rows),
+        distinct={name: table.distinct.points for name, table in found.tables.items()},
+        num_dense=NUM_DENSE,
+        skew=max(
+            table.largest_share(config.servers) * config.servers if config.servers else 1.0
+            for table in found.tables.values()
+        ),
+    )
+    prediction = CostModel(cluster, workload).predict(_plan(config, model))
+    return Predicted(
+        prediction.step_seconds,
+        int(
+            sum(
+                part.amount
+                for memory in prediction.memory
+                for part in memory.peak.parts
+                if part.label != PROCESS
+            )
+        ),
+        {
+            each.name if each.role == "whole" else f"{each.role} {each.name}": each.busy
+            for each in prediction.stages
+        },
+    )
 
-    def __init__(self, cluster: Path) -> None:
-        self._cluster = load_cluster(cluster)
 
-    def predict(self, config: Config) -> Predicted:
-        """Returns what is expected, without a step."""
-        model = model_of(config)
-        batch = Samples.of(config).steady[0]
-        graph = trace(model, BatchSpec.of(batch))
-        tables = {table.name: tuple(table.slots) for table in graph.tables}
-        data = measure_statistics(Samples.of(config).steady, tables)
-        graph = graph.with_data(keys=data.keys, distinct=data.distinct(config.batch_size))
-        servers = [f"127.0.0.1:{7000 + i}" for i in range(config.servers)]
-        plan = hp.default_plan(model, servers=servers or None, staleness=config.staleness)
-        prediction = CostModel(self._cluster, graph).predict(plan)
-        return Predicted(
-            prediction.step.seconds,
-            prediction.memory.bytes,
-            {stage.name: stage.seconds for stage in prediction.stages},
-        )
+def _plan(config: Config, model: object) -> hp.Plan:
+    """Returns the plan that the workers take, with addresses that nobody has."""
+    is_split = config.workers == "split"
+    workers = hp.WorkersPlan(dense=("127.0.0.1:7100",) if is_split else (), wire=config.wire)
+    servers = [f"127.0.0.1:{7000 + i}" for i in range(config.servers)]
+    plan = hp.default_plan(
+        model, servers=servers or None, staleness=config.staleness, workers=workers
+    )
+    return replace(plan, batch_size=config.batch_size)

@@ -187,7 +187,7 @@ class Cluster:
     @cached_property
     def cuts(self) -> tuple[Cut, ...]:
         """How much can leave some of the machines at once, whatever way it takes."""
-        return cuts_of(self._network, {host.name: host.names for host in self.hosts})
+        return cuts_of(self._network, self._by_member)
 
     def _passes(self, member: str, source: Place, hosts: tuple[str, str]) -> bool:
         host, slash, part = member.partition("/")

@@ -1,7 +1,7 @@
 """Cut: some machines of a cluster, and how much can leave them at once."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from hetero_pipe.cluster.wiring import Edges
@@ -25,8 +25,8 @@ class Cut:
     bandwidth: float
 
 
-def cuts_of(edges: Edges, groups: Mapping[str, Sequence[str]]) -> tuple[Cut, ...]:
-    """Returns a machine of each group alone, and all that are behind the switches of each tier.
+def cuts_of(edges: Edges, machines: Iterable[str]) -> tuple[Cut, ...]:
+    """Returns each machine alone, and all that are behind each switch, tier by tier.
 
     Blocks grow from single members: one all of whose links lead to one other block
     joins it. In a tree of switches these are all the cuts that there are; a switch
@@ -34,12 +34,12 @@ def cuts_of(edges: Edges, groups: Mapping[str, Sequence[str]]) -> tuple[Cut, ...
 
     Args:
         edges: Of the links between machines and switches.
-        groups: The machines, which are all alike in one group.
+        machines: Their names.
     """
-    machines = [name for names in groups.values() for name in names]
+    machines = tuple(machines)
     block_of = {member: member for member in (*machines, *edges)}
     leaving = _leaving(edges, block_of)
-    found = [_cut([names[0]], leaving[names[0]]) for names in groups.values()]
+    found = [_cut([name], leaving[name]) for name in machines]
     while True:
         only = {block: next(iter(to)) for block, to in leaving.items() if len(to) == 1}
         # Of two blocks that have but each other, one stays.

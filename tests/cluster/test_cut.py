@@ -33,18 +33,22 @@ def test_a_cut_has_at_least_what_can_leave_its_machines(cluster):
 def test_a_tree_of_switches_has_a_cut_at_each_tier():
     cluster = load_cluster("examples/ctr/cluster.toml")
     assert [(cut.machines, cut.bandwidth * 8) for cut in cluster.cuts] == [
-        (("server-0",), 25e9),
-        (("trainer-0",), 400e9),
+        *(((f"server-{i}",), 25e9) for i in range(4)),
+        *(((f"trainer-{i}",), 400e9) for i in range(2)),
         (("server-0", "server-1", "trainer-0"), 800e9),
         (("server-2", "server-3", "trainer-1"), 800e9),
     ]
     # The first leaf's machines have less than its uplink: their own cuts say so.
     alone = (25e9 + 25e9 + 400e9) / 8
-    assert least_cut(cluster, cluster.cuts[2].machines) == alone
+    assert least_cut(cluster, cluster.cuts[6].machines) == alone
 
 
 def test_one_switch_adds_no_cut_to_those_of_single_machines():
-    assert known().cuts == (Cut(("trainer-0",), 12.5e9), Cut(("server",), 3.125e9))
+    assert known().cuts == (
+        Cut(("trainer-0",), 12.5e9),
+        Cut(("trainer-1",), 12.5e9),
+        Cut(("server",), 3.125e9),
+    )
 
 
 def test_a_leaf_with_two_uplinks_has_both():
@@ -57,7 +61,7 @@ def test_a_leaf_with_two_uplinks_has_both():
         (Switch("leaf", count=2), Switch("left"), Switch("right")),
     )
     assert cluster.cuts == (
-        Cut(("a-0",), 10e9),
+        *(Cut((f"a-{i}",), 10e9) for i in range(4)),
         Cut(("a-0", "a-1"), 8e9),
         Cut(("a-2", "a-3"), 8e9),
     )

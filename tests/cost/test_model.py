@@ -261,6 +261,48 @@ def test_servers_on_one_core_bound_a_step_by_what_all_readers_ask_of_them():
     assert halves.step_seconds == pytest.approx(found.step_seconds, rel=1e-6)  # the same core
 
 
+def test_servers_on_two_machines_have_the_cores_of_both():
+    slow = Host("server", (Device("cpu", memory=10**12, cores=1),), count=2)
+    cluster = replace(known(), hosts=(known().hosts[0], slow))
+    model = CostModel(cluster, workload(), Constants(pull_row=1e-4, push_row=1e-4))
+
+    def cores(machines):
+        chosen = plan(servers(machines=machines), workers(per_machine=4))
+        bounds = model.predict(chosen).bounds
+        return next(each.amount for each in bounds if each.label == "cores of server")
+
+    calls = 4 * 2 * Constants().call_cpu  # of pull and push, for each of 4 workers, on each server
+    assert cores(2) - calls == pytest.approx((cores(1) - calls) / 2)
+
+
+def test_a_device_is_asked_by_all_that_it_serves_and_by_all_stages():
+    def found(chosen):
+        predicted = CostModel(known(), workload()).predict(chosen)
+        bounds = {bound.label: bound.amount for bound in predicted.bounds}
+        return bounds["gpu of trainer"], {s.name: s.cost.on("device") for s in predicted.stages}
+
+    four = plan(servers(), workers("sparse", per_machine=4), workers("dense", device="gpu"))
+    bound, on_device = found(four)
+    assert bound == pytest.approx(4 * on_device["dense"])
+    homes = {"users": "device", "items": "device"}
+    alone = plan(workers(device="gpu"), mode="gpu_only", staleness=0, homes=homes)
+    bound, on_device = found(alone)
+    assert on_device["pull"] > 0 < on_device["push"]
+    assert bound == pytest.approx(sum(on_device.values()))
+
+
+def test_all_readers_share_the_links_of_the_servers_and_of_the_dense_workers():
+    chosen = plan(
+        servers(), workers("sparse", host="trainer", machines=2), workers("dense", host="server")
+    )
+    bounds = {b.label: b.amount for b in CostModel(known(), workload()).predict(chosen).bounds}
+    keys, weights = 6900 * 8, 4 * (900 * 16 + 6000 * 8)
+    pooled = 1000 * 4 * (16 + 2 * 8) + 1000 * 4 * (4 + 1)
+    # Keys twice, gradients and what is pooled come in; rows and other gradients go out.
+    entering = 2 * (2 * keys + weights + pooled)
+    assert bounds["network of server"] == pytest.approx(entering / 3.125e9)
+
+
 def test_money_is_that_of_the_machines_that_are_used():
     cluster = load_cluster("examples/ctr/cluster.toml")
     chosen = plan(servers(machines=3), ProcessPlan("whole", "trainer", "gpu", 2, 8), batch=4096)

@@ -38,8 +38,8 @@ def network_times(flows: Iterable[Flow], cluster: Cluster) -> dict[str, float]:
         for flow in flows
     ]
     found: dict[str, float] = defaultdict(float)
-    for cut in cluster.cuts:
-        inside = frozenset(cut.machines)
+    for border in cluster.borders:
+        inside = frozenset(border.machines)
         leaving = entering = 0.0
         for sources, targets, num_bytes in ends:
             source = len(inside & sources) / len(sources)
@@ -47,8 +47,10 @@ def network_times(flows: Iterable[Flow], cluster: Cluster) -> dict[str, float]:
             leaving += num_bytes * source * (1 - target)
             entering += num_bytes * (1 - source) * target
         is_alone = len(inside) == 1
-        name = f"network of {host_of[cut.machines[0]]}" if is_alone else "network between switches"
-        found[name] = max(found[name], max(leaving, entering) / cut.bandwidth)
+        name = (
+            f"network of {host_of[border.machines[0]]}" if is_alone else "network between switches"
+        )
+        found[name] = max(found[name], max(leaving, entering) / border.bandwidth)
     return dict(found)
 
 
@@ -58,5 +60,5 @@ def _machines(processes: ProcessPlan, cluster: Cluster) -> frozenset[str]:
 
 def uplink(cluster: Cluster, machine: str) -> float:
     """Returns the bytes/s that can leave a machine at once; infinite if there is no other."""
-    alone = (cut.bandwidth for cut in cluster.cuts if cut.machines == (machine,))
+    alone = (border.bandwidth for border in cluster.borders if border.machines == (machine,))
     return next(alone, math.inf)

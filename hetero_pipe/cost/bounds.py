@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from hetero_pipe.cost.job import Job
 from hetero_pipe.cost.memory import KEY_BYTES
@@ -80,7 +81,7 @@ def _network(job: Job) -> dict[str, float]:
     times = []
     for roles in job.roles.corners(job.fewest, job.most):
         flows = tuple(_flows(job, roles))
-        times.append(job.once(("network", flows), lambda f=flows: network_times(f, job.cluster)))
+        times.append(job.once(("network", flows), partial(network_times, flows, job.cluster)))
     if len(times) == 1:
         return times[0]
     names = [f"network of {host.name}" for host in job.cluster.hosts]

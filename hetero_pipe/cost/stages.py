@@ -46,32 +46,31 @@ def _route(job: Job) -> Breakdown:
 
 def dense_cost(job: Job) -> Breakdown:
     """Returns the cost of forward, backward and optimizer of the dense part."""
-    dense = job.roles.dense
-    key = ("computed", dense.role, dense.host, dense.device, job.homes)
-    found = [job.once(key, lambda: _computed(job))]
+    dense, workers = job.roles.dense, job.plan.workers
+    place = ("computed", dense.role, dense.host, dense.device, job.homes)
+    found = [job.once(place, lambda: _computed(job))]
     if job.most.num_dense > 1:
-        key = ("all-reduce", job.plan.workers.is_sync, job.plan.workers.average_every)
+        key = ("all-reduce", workers.is_sync, workers.average_every)
         found.append(job.least_over_replicas(key, _reduce_cost))
-    found.append(Breakdown.of("step", job.constants.step, "worker"))
+    found.append(Breakdown.of("step", job.dense_rates.step, "worker"))
     return Breakdown.sum(found)
 
 
 def _computed(job: Job) -> Breakdown:
     """Returns the cost of all ops of the dense part, and of the optimizer."""
-    rates, constants = job.dense_rates, job.constants
+    rates = job.dense_rates
     is_sparse = job.roles.reader.role == "sparse"
     ops = [
         op
         for op in job.graph.ops
         if op.kind not in TABLE_OPS and not (is_sparse and op.kind == "pool")
     ]
-    found = [op_cost(op, rates, job.values, constants=constants) for op in ops]
+    found = [op_cost(op, rates, job.values) for op in ops]
     found.append(
         optimizer_cost(
             (t for t in job.graph.parameters if t.needs_gradient),
             rates,
             state=job.workload.dense_state,
-            constants=constants,
         )
     )
     if not is_sparse:
@@ -99,7 +98,7 @@ def _sent(job: Job) -> Breakdown:
     pools = [op for op in job.graph.ops if op.kind == "pool"]
     reader, dense = cluster.host(job.roles.reader.host), cluster.host(job.roles.dense.host)
     rates = compute_rates(cluster, reader.name, "cpu", constants=constants)
-    pooled = Breakdown.sum(op_cost(op, rates, job.values, constants=constants) for op in pools)
+    pooled = Breakdown.sum(op_cost(op, rates, job.values) for op in pools)
     found = [
         pooled.times(0.5),  # forward here, backward there
         Breakdown.of("message", job.sent_bytes * constants.message_byte, "worker"),

@@ -74,16 +74,14 @@ class _Problem:
 
     def with_memory(self, name: str, device: str, memory: int) -> "_Problem":
         cluster = self.model.cluster
-        hosts = []
-        for host in cluster.hosts:
-            if host.name == name:
-                devices = tuple(
-                    replace(each, memory=memory) if each.name == device else each
-                    for each in host.devices
-                )
-                host = replace(host, devices=devices)
-            hosts.append(host)
-        return self.with_cluster(replace(cluster, hosts=tuple(hosts)))
+        devices = tuple(
+            replace(each, memory=memory) if each.name == device else each
+            for each in cluster.host(name).devices
+        )
+        hosts = tuple(
+            replace(host, devices=devices) if host.name == name else host for host in cluster.hosts
+        )
+        return self.with_cluster(replace(cluster, hosts=hosts))
 
     def with_dim(self, name: str, dim: int) -> "_Problem":
         workload = self.model.workload

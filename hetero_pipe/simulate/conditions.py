@@ -138,6 +138,8 @@ class Conditions:
             by mean. Times are then lognormal, with the predicted one as their mean.
         interpreter: By stage, the share of its time on a worker's core in which it
             holds its process's interpreter, which one thread at a time does.
+        wake_seconds: What a thread takes to go on that waited for another of its process: at
+            a hand-off, or at the gate.
         stragglers: Workers.
         slowdowns: Machines and their links.
         failures: Processes.
@@ -149,6 +151,7 @@ class Conditions:
 
     variation: Mapping[str, float] = field(default_factory=dict)
     interpreter: Mapping[str, float] = field(default_factory=dict)
+    wake_seconds: float = 0.0
     stragglers: tuple[Straggler, ...] = ()
     slowdowns: tuple[Slowdown, ...] = ()
     failures: tuple[Failure, ...] = ()
@@ -158,6 +161,8 @@ class Conditions:
         for stage, value in self.variation.items():
             if not 0 <= value < math.inf:
                 raise ConfigError(f"a variation is at least 0, got {value} of stage {stage!r}")
+        if not 0 <= self.wake_seconds < math.inf:
+            raise ConfigError(f"a wait is at least 0, got wake_seconds={self.wake_seconds}")
         for stage, value in self.interpreter.items():
             if not 0 <= value <= 1:
                 raise ConfigError(f"a share is from 0 to 1, got {value} of stage {stage!r}")

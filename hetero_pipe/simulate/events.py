@@ -18,12 +18,17 @@ class Events:
     on one core, without cores that are shared; so a hundred workers would take
     minutes where they take seconds here (benchmarks/simulate).
 
+    Args:
+        now: Seconds at which it begins.
+        wake_seconds: What a thread that waits for another takes to go on.
+
     Attributes:
         now: Seconds since the simulation began. Set by `run` alone.
     """
 
-    def __init__(self, now: float = 0.0) -> None:
+    def __init__(self, now: float = 0.0, *, wake_seconds: float = 0.0) -> None:
         self.now = now
+        self._wake_seconds = wake_seconds
         self._later: list[tuple[float, int, Action]] = []
         self._soon: deque[Action] = deque()
         self._num_said = 0
@@ -35,6 +40,13 @@ class Events:
     def soon(self, action: Action) -> None:
         """Does something now, after what is being done."""
         self._soon.append(action)
+
+    def wake(self, resume: Action) -> None:
+        """Has a thread go on that waited for another."""
+        if self._wake_seconds:
+            self.after(self._wake_seconds, resume)
+        else:
+            self.soon(resume)
 
     def at(self, time: float, action: Action) -> None:
         """Does something at a time that is not over."""

@@ -118,7 +118,7 @@ class Job:
 
     def __post_init__(self) -> None:
         plan = self.setting.plan
-        self.events = Events(self.start)
+        self.events = Events(self.start, wake_seconds=self.setting.conditions.wake_seconds)
         self.machines = Machines.of(self.events, plan, self.setting.cluster)
         readers, dense = self.machines.readers, self.machines.workers.get("dense", [])
         self._is_async = plan.workers.mode == "async"

@@ -42,7 +42,7 @@ class Handoff:
         if self._taker is not None:
             taker, self._taker = self._taker, None
             taker.item = item
-            self._events.soon(taker.resume)
+            self._events.wake(taker.resume)
             return True
         if len(self._items) == self._capacity:
             self._putter = thread, item
@@ -60,7 +60,7 @@ class Handoff:
         if self._putter is not None:
             (putter, item), self._putter = self._putter, None
             self._items.append(item)
-            self._events.soon(putter.resume)
+            self._events.wake(putter.resume)
         return True
 
 

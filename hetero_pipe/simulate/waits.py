@@ -44,11 +44,14 @@ class Gate:
         self._num_done = step + 1
         if self._held is not None and self._lets(self._held.step):
             thread, self._held = self._held, None
-            self._passed(thread)
-            self._events.soon(thread.resume)
+            self._events.wake(lambda: self._let(thread))
 
     def _lets(self, step: int) -> bool:
         return step - self._num_done <= self._staleness
+
+    def _let(self, thread: StageThread) -> None:
+        self._passed(thread)
+        thread.resume()
 
     def _passed(self, thread: StageThread) -> None:
         now, missed = self._events.now, thread.step - self._num_done

@@ -146,6 +146,7 @@ def test_checkpoints_take_their_time_and_failures_may_follow_one_another():
         (lambda: Slowdown("trainer", 2.0, start=2.0, end=1.0), "start <= end"),
         (lambda: Failure("worker", at=1.0), "role='worker'"),
         (lambda: Restart(after=1.0, checkpoint_every=0), "checkpoint_every=0"),
+        (lambda: Conditions(wake_seconds=-1.0), "wake_seconds=-1"),
         (lambda: Conditions(variation={"dense": -1.0}), "stage 'dense'"),
         (lambda: Conditions(interpreter={"dense": 1.5}), "from 0 to 1"),
     ],

@@ -255,6 +255,12 @@ def test_the_interpreter_is_of_one_thread_of_a_process_at_a_time():
     assert held.seconds == pytest.approx(40 * 5.0)
 
 
+def test_a_thread_that_waited_takes_a_while_to_go_on():
+    """At staleness 0 three of them wait in turn: dense, push, and pull at the gate."""
+    found = run(staleness=0, conditions=Conditions(wake_seconds=0.5))
+    assert found.step_seconds == pytest.approx(3.0 + 5.0 + 2.0 + 3 * 0.5)
+
+
 def served(num_workers, *, servers, seconds=1.0):
     costs = {name: 0.0 for name in STAGES} | {
         "pull": cost((seconds, "server")),

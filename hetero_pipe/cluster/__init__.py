@@ -7,6 +7,7 @@ imports Paddle: whoever knows of devices tells it.
 """
 
 from hetero_pipe.cluster.cluster import Cluster
+from hetero_pipe.cluster.cut import Cut
 from hetero_pipe.cluster.device import DEVICE_KINDS, DTYPES, Device
 from hetero_pipe.cluster.discover import discover
 from hetero_pipe.cluster.file import (
@@ -21,7 +22,7 @@ from hetero_pipe.cluster.file import (
 from hetero_pipe.cluster.host import Disk, Host
 from hetero_pipe.cluster.link import LINK_KINDS, Link, Switch
 from hetero_pipe.cluster.measure import profile_disk, profile_memory, profile_shared_memory
-from hetero_pipe.cluster.path import Path
+from hetero_pipe.cluster.path import Path, Ways
 from hetero_pipe.cluster.place import Place
 from hetero_pipe.cluster.preset import DEVICE_PRESETS, HOST_PRESETS, device_preset, preset
 from hetero_pipe.cluster.probe import profile_link, serve_link
@@ -37,6 +38,7 @@ __all__ = [
     "LINK_KINDS",
     "RATES",
     "Cluster",
+    "Cut",
     "Device",
     "Disk",
     "Edge",
@@ -48,6 +50,7 @@ __all__ = [
     "Sampling",
     "Spread",
     "Switch",
+    "Ways",
     "cluster_from_json",
     "cluster_from_toml",
     "cluster_to_json",

@@ -1,15 +1,17 @@
 """Cluster: all hosts of a job, what joins them, and what was measured of them."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NoReturn
 
 from hetero_pipe.cluster.check import check_unique, nearest
+from hetero_pipe.cluster.cut import Cut, cuts_of
 from hetero_pipe.cluster.device import Device
 from hetero_pipe.cluster.host import Host
 from hetero_pipe.cluster.link import Link, Switch
-from hetero_pipe.cluster.path import Path, fastest_path
+from hetero_pipe.cluster.path import Path, Ways, fastest_path, ways
 from hetero_pipe.cluster.place import Place
 from hetero_pipe.cluster.rate import Rate
 from hetero_pipe.cluster.wiring import Edge, Edges, reach, wire
@@ -147,24 +149,45 @@ class Cluster:
         Raises:
             ConfigError: There is no such place, or no way between them.
         """
+        ends = self._ends(source, target)
+        if ends is None:
+            return Path()
+        found = fastest_path(self._leaving(*ends), *map(str, ends), num_bytes=num_bytes)
+        return found or _no_way(*ends)
+
+    def ways(self, source: Place | str, target: Place | str) -> Ways:
+        """Returns all that `path` returns for messages of any size.
+
+        Raises:
+            ConfigError: There is no such place, or no way between them.
+        """
+        ends = self._ends(source, target)
+        if ends is None:
+            return Ways()
+        found = tuple(ways(self._leaving(*ends), *map(str, ends)))
+        return Ways(found or (_no_way(*ends),))
+
+    def _ends(self, source: Place | str, target: Place | str) -> tuple[Place, Place] | None:
+        """Returns two places that there are; None if they are one."""
         source = Place.parse(source) if isinstance(source, str) else source
         target = Place.parse(target) if isinstance(target, str) else target
         self.device(source)
         self.device(target)
-        if source == target:
-            return Path()
+        return None if source == target else (source, target)
+
+    def _leaving(self, source: Place, target: Place) -> Callable[[str], Iterable[Edge]]:
+        """Returns what leads on from each member between two places."""
         hosts = (source.host, target.host)
 
         def edges_of(member: str) -> Iterable[Edge]:
             return self._edges_of(member, hosts) if self._passes(member, source, hosts) else ()
 
-        found = fastest_path(edges_of, str(source), str(target), num_bytes=num_bytes)
-        if found is None:
-            raise ConfigError(
-                f"two places need a way between them, got none from {str(source)!r} to "
-                f"{str(target)!r}; hosts pass nothing on: join them by a [[switch]]"
-            )
-        return found
+        return edges_of
+
+    @cached_property
+    def cuts(self) -> tuple[Cut, ...]:
+        """How much can leave some of the machines at once, whatever way it takes."""
+        return cuts_of(self._network, {host.name: host.names for host in self.hosts})
 
     def _passes(self, member: str, source: Place, hosts: tuple[str, str]) -> bool:
         host, slash, part = member.partition("/")
@@ -232,6 +255,13 @@ class Cluster:
         prices = [(host.count, host.price_per_hour) for host in self.hosts]
         known = [count * price for count, price in prices if price is not None]
         return math.fsum(known) if len(known) == len(prices) else None
+
+
+def _no_way(source: Place, target: Place) -> NoReturn:
+    raise ConfigError(
+        f"two places need a way between them, got none from {str(source)!r} to {str(target)!r}; "
+        "hosts pass nothing on: join them by a [[switch]]"
+    )
 
 
 def _title(rate: Rate) -> str:

@@ -3,12 +3,12 @@
 import heapq
 import itertools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from hetero_pipe.cluster.wiring import Edge
 
-__all__ = ["Path", "fastest_path"]
+__all__ = ["Path", "Ways", "fastest_path", "ways"]
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,24 @@ class Path:
         return tuple(edge for edge in self.edges if edge in other.edges)
 
 
+@dataclass(frozen=True)
+class Ways:
+    """The paths from one place to another of which each is the fastest for messages of some size.
+
+    Attributes:
+        paths: From the one of least latency to the widest; at least one.
+    """
+
+    paths: tuple[Path, ...] = (Path(),)
+
+    def time(self, num_bytes: float) -> float:
+        """Returns the seconds until the last of so many bytes is there, on the best path.
+
+        More bandwidth or less latency of any link never makes it longer.
+        """
+        return min(path.time(num_bytes) for path in self.paths)
+
+
 def fastest_path(
     edges_of: Callable[[str], Iterable[Edge]],
     source: str,
@@ -61,13 +79,17 @@ def fastest_path(
             several the one of least latency.
     """
     best: Path | None = None
-    floor = 0.0  # each round asks for more bandwidth than the path before had
-    while True:
-        found = _quickest(edges_of, source, target, above=floor)
-        if found is None:
-            return best
+    for found in ways(edges_of, source, target):
         wins = best is None or math.isinf(num_bytes) or found.time(num_bytes) < best.time(num_bytes)
         best = found if wins else best
+    return best
+
+
+def ways(edges_of: Callable[[str], Iterable[Edge]], source: str, target: str) -> Iterator[Path]:
+    """Yields the candidates of `fastest_path`, each wider and of more latency than the last."""
+    floor = 0.0  # each round asks for more bandwidth than the path before had
+    while (found := _quickest(edges_of, source, target, above=floor)) is not None:
+        yield found
         floor = found.bandwidth
 
 

@@ -1,9 +1,9 @@
-"""What messages and collectives cost: latency and bytes on the links of a cluster.
+"""What collectives cost: messages that follow each other on the links of a cluster.
 
 A link takes `alpha` seconds for the first byte and `bytes / bandwidth` for the
-rest. A collective of `m` machines with `p` members each has links of two kinds:
-within a machine (`intra`), and between machines (`inter`), which the members of
-a machine share.
+rest. A collective of `m` machines with `p` members each has ways of two kinds:
+within a machine (`intra`), and between two (`inter`), and what leaves a machine
+is shared by its members (`uplinks`).
 
 Reference:
     Thakur, Rabenseifner and Gropp, "Optimization of Collective Communication
@@ -13,8 +13,8 @@ Reference:
 import math
 from dataclasses import dataclass, field
 
-from hetero_pipe.cluster import Cluster, Path
-from hetero_pipe.errors import ConfigError
+from hetero_pipe.cluster import Cluster, Edge, Path, Ways
+from hetero_pipe.cost.constants import Constants
 from hetero_pipe.plan import ProcessPlan
 
 __all__ = ["Members", "all_gather_time", "all_reduce_time", "all_to_all_time", "broadcast_time"]
@@ -22,76 +22,90 @@ __all__ = ["Members", "all_gather_time", "all_reduce_time", "all_to_all_time", "
 
 @dataclass(frozen=True)
 class Members:
-    """Who takes part in a collective.
+    """Who takes part in a collective, and what joins them.
 
     Attributes:
         machines: At least 1.
         per_machine: Members on each, at least 1.
         intra: From one member to another of its machine.
-        inter: From a member to one of another machine.
+        inter: From a member to one of another machine, the farthest, if nobody else sends.
+        uplinks: (so many of the machines, bytes/s that all of them together can send to the
+            others), for those on one side of a NIC or of a switch.
     """
 
     machines: int = 1
     per_machine: int = 1
-    intra: Path = field(default_factory=Path)
-    inter: Path = field(default_factory=Path)
+    intra: Ways = field(default_factory=Ways)
+    inter: Ways = field(default_factory=Ways)
+    uplinks: tuple[tuple[int, float], ...] = ()
 
     @staticmethod
-    def of(cluster: Cluster, processes: ProcessPlan) -> "Members":
-        """Returns the processes of one role; those without a link of their own have loopback.
+    def of(cluster: Cluster, processes: ProcessPlan, *, constants: Constants) -> "Members":
+        """Returns the processes of one role.
+
+        Those on one CPU pass messages over its loopback or, if the cluster does not say
+        how fast that is, as is assumed.
 
         Raises:
             ConfigError: The cluster has no such places.
         """
-        host = cluster.host(processes.host)
-        on_cpu = processes.device == "cpu"
+        names = cluster.host(processes.host).names[: processes.machines]
 
         def place(machine: int, index: int) -> str:
-            device = "cpu" if on_cpu else f"{processes.device}:{index}"
-            return f"{host.names[machine]}/{device}"
+            device = processes.device
+            return f"{names[machine]}/{device if device == 'cpu' else f'{device}:{index}'}"
 
-        if processes.machines > host.count:
-            raise ConfigError(
-                f"host {host.name!r} has {host.count} machines, got a plan for {processes.machines}"
-            )
-        intra = inter = Path()
-        if processes.per_machine > 1:
-            found = cluster.loopback(host.name) if on_cpu else None
-            intra = found or cluster.path(place(0, 0), place(0, 0 if on_cpu else 1))
-        if processes.machines > 1:
-            inter = cluster.path(place(0, 0), place(processes.machines - 1, 0))
-        return Members(processes.machines, processes.per_machine, intra, inter)
+        intra = inter = Ways()
+        if processes.per_machine > 1 and processes.device == "cpu":
+            found = cluster.loopback(processes.host)
+            intra = Ways((found or _assumed_loopback(constants),))
+        elif processes.per_machine > 1:
+            intra = cluster.ways(place(0, 0), place(0, 1))
+        uplinks: dict[tuple[int, float], None] = {}  # equal ones once, in order
+        if len(names) > 1:
+            inter = cluster.ways(place(0, 0), place(len(names) - 1, 0))
+            for cut in cluster.cuts:
+                inside = len(set(names).intersection(cut.machines))
+                if 0 < inside < len(names):
+                    uplinks[inside, cut.bandwidth] = None
+        return Members(len(names), processes.per_machine, intra, inter, tuple(uplinks))
 
     @property
     def count(self) -> int:
         """Of all machines."""
         return self.machines * self.per_machine
 
-    @property
-    def _widest_step(self) -> Path:
-        """What the slowest message of a ring takes."""
-        return self.inter if self.machines > 1 else self.intra
+    def between_time(self, num_bytes: float) -> float:
+        """Returns the seconds of a message of each member at once to its peer on the next machine.
+
+        They share what leaves their machine; one message leaves the machines that are behind
+        one switch.
+        """
+        nic = min((width for inside, width in self.uplinks if inside == 1), default=math.inf)
+        shared = self.per_machine * num_bytes / nic
+        return max(self.inter.time(num_bytes), self.inter.time(0) + shared)
+
+
+def _assumed_loopback(constants: Constants) -> Path:
+    return Path((Edge("cpu", "cpu", "loopback", 1 / constants.message_byte, constants.call / 2),))
 
 
 def all_reduce_time(num_bytes: float, members: Members) -> float:
     """Returns the seconds until all members have the sum, by the best of the ways.
 
-    - ring: `2 (n - 1) alpha + 2 (n - 1) / n V / B`, over the slowest link.
-    - tree, reduced and broadcast: `2 log2(n) (alpha + V / B)`.
+    With `t(x)` the seconds of a message of x bytes:
+
+    - ring: `2 (n - 1) t(V / n)`, of the slowest link.
+    - tree, reduced and broadcast: `2 log2(n) t(V)`.
     - hierarchical: reduce-scatter in each machine, a ring of each member with its
       peers, all-gather in each machine.
     """
-    n = members.count
-    if n == 1:
+    if members.count == 1:
         return 0.0
-    ways = [_ring(2, num_bytes, n, members._widest_step), _tree(2, num_bytes, members)]
-    if members.machines > 1 and members.per_machine > 1:
-        p, m = members.per_machine, members.machines
-        within = _ring(2, num_bytes, p, members.intra)
-        # All members of a machine send their share at once: together it is V over its link.
-        between = 2 * (m - 1) * (members.inter.latency + num_bytes / m / members.inter.bandwidth)
-        ways.append(within + between)
-    return min(ways)
+    p, m = members.per_machine, members.machines
+    within = 2 * (p - 1) * members.intra.time(num_bytes / p)
+    between = 2 * (m - 1) * members.between_time(num_bytes / (p * m))
+    return min(_ring(2, num_bytes, members), _tree(2, num_bytes, members), within + between)
 
 
 def all_gather_time(num_bytes: float, members: Members) -> float:
@@ -99,34 +113,34 @@ def all_gather_time(num_bytes: float, members: Members) -> float:
 
     A reduce-scatter takes as long.
     """
-    n = members.count
-    if n == 1:
+    if members.count == 1:
         return 0.0
-    ways = [_ring(1, num_bytes, n, members._widest_step)]
-    if members.machines > 1 and members.per_machine > 1:
-        p, m = members.per_machine, members.machines
-        between = (m - 1) * (members.inter.latency + num_bytes / m / members.inter.bandwidth)
-        ways.append(between + _ring(1, num_bytes, p, members.intra))
-    return min(ways)
+    p, m = members.per_machine, members.machines
+    between = (m - 1) * members.between_time(num_bytes / (p * m))
+    within = (p - 1) * members.intra.time(num_bytes / p)
+    return min(_ring(1, num_bytes, members), between + within)
 
 
 def all_to_all_time(num_bytes: float, members: Members) -> float:
     """Returns the seconds until each member has what all others have for it.
+
+    In rounds: each member with each other one of its machine; then all members of a
+    machine with all of the one that is r machines on, for each r.
 
     Args:
         num_bytes: Of one member, for all others and itself.
         members: Who takes part.
     """
     n, p, m = members.count, members.per_machine, members.machines
-    within = num_bytes * (p - 1) / n
-    # What a machine sends goes over one link.
-    between = p * num_bytes * (n - p) / n
-    times = []
-    if p > 1:
-        times.append((p - 1) * members.intra.latency + within / members.intra.bandwidth)
-    if m > 1:
-        times.append((m - 1) * members.inter.latency + between / members.inter.bandwidth)
-    return max(times, default=0.0)
+    part = num_bytes / n
+    within = (p - 1) * members.intra.time(part)
+    if m == 1:
+        return within
+    alone = members.inter.time(0)
+    rounds = (m - 1) * members.inter.time(p * part)
+    # k machines have something for each of the m - k others.
+    crossing = [p * p * part * k * (m - k) / width for k, width in members.uplinks]
+    return within + max(rounds, (m - 1) * alone + max(crossing, default=0.0))
 
 
 def broadcast_time(num_bytes: float, members: Members) -> float:
@@ -134,10 +148,15 @@ def broadcast_time(num_bytes: float, members: Members) -> float:
     return _tree(1, num_bytes, members)
 
 
-def _ring(rounds: int, num_bytes: float, n: int, path: Path) -> float:
-    if n == 1:
-        return 0.0
-    return rounds * (n - 1) * (path.latency + num_bytes / n / path.bandwidth)
+def _ring(rounds: int, num_bytes: float, members: Members) -> float:
+    """Returns the seconds of rounds over all members, machine after machine.
+
+    One message at a time leaves a machine.
+    """
+    part = num_bytes / members.count
+    steps = [members.intra] * (members.per_machine > 1) + [members.inter] * (members.machines > 1)
+    slowest = max((ways.time(part) for ways in steps), default=0.0)
+    return rounds * (members.count - 1) * slowest
 
 
 def _tree(rounds: int, num_bytes: float, members: Members) -> float:

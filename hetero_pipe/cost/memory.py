@@ -1,22 +1,26 @@
 """What stays in memory: of a worker's device, of its process, and of a server."""
 
+import math
+
 from hetero_pipe.cost.constants import Constants
 from hetero_pipe.cost.workload import Workload
 from hetero_pipe.graph import Graph, Table
 from hetero_pipe.plan import Breakdown, Plan, TablePlan
 
 __all__ = [
+    "FLOAT",
+    "KEY_BYTES",
     "batch_bytes",
     "cut_bytes",
     "dense_memory",
     "device_rows_memory",
     "rows_memory",
-    "rows_of_batch_bytes",
     "table_bytes",
 ]
 
 FLOAT = 4
 KEY_BYTES = 8
+FIRST_CAPACITY = 1024  # rows of a table on a device
 
 
 def table_bytes(table: Table, rows: float, *, constants: Constants) -> float:
@@ -36,18 +40,31 @@ def rows_memory(plan: Plan, workload: Workload, *, share: float, constants: Cons
     return Breakdown.sum(found)
 
 
-def device_rows_memory(plan: Plan, workload: Workload) -> Breakdown:
-    """Returns the bytes of all rows that are on one worker's device, with their state."""
+def device_rows_memory(plan: Plan, workload: Workload, *, num_devices: int) -> Breakdown:
+    """Returns the bytes of all rows that are on one worker's device, with their state.
+
+    A cache has no state: servers apply the gradients.
+
+    Args:
+        plan: Says which rows.
+        workload: Has the tables.
+        num_devices: That share out tables.
+    """
     found = []
     for table in workload.graph.tables:
         planned = _planned(plan, table.name)
-        rows = float(planned.cached_rows)
+        size = float(planned.cached_rows * FLOAT * table.dim)
         if planned.home == "device":
-            rows = workload.rows[table.name]
+            size = _grown(workload.rows[table.name]) * table.bytes_per_row
         elif planned.home == "sharded":
-            rows = workload.rows[table.name] / plan.workers.num_dense
-        found.append(Breakdown.of(f"table {table.name}", rows * table.bytes_per_row))
+            size = _grown(workload.rows[table.name] / num_devices) * table.bytes_per_row
+        found.append(Breakdown.of(f"table {table.name}", size))
     return Breakdown.sum(found)
+
+
+def _grown(rows: float) -> float:
+    """Returns the rows that there is room for: a table on a device doubles when it is full."""
+    return FIRST_CAPACITY * 2.0 ** math.ceil(math.log2(max(rows / FIRST_CAPACITY, 1.0)))
 
 
 def dense_memory(graph: Graph, batch: int, *, state: int, is_training: bool = True) -> Breakdown:
@@ -76,14 +93,6 @@ def batch_bytes(graph: Graph, batch: int, *, num_dense: int) -> float:
     values = graph.values(batch)
     keys = sum(float(table.all_keys.at(values)) for table in graph.tables)
     return keys * KEY_BYTES + batch * FLOAT * (num_dense + 1)
-
-
-def rows_of_batch_bytes(graph: Graph, batch: int) -> float:
-    """Returns the bytes of a batch's distinct rows, pulled."""
-    values = graph.values(batch)
-    return sum(
-        float(table.rows.at(values)) * (FLOAT * table.dim + KEY_BYTES) for table in graph.tables
-    )
 
 
 def cut_bytes(graph: Graph, batch: int, layer: str, *, width: int = FLOAT) -> float:

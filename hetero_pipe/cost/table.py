@@ -1,9 +1,10 @@
 """What tables cost: a batch's keys routed, its rows pulled, their gradients pushed."""
 
+import math
 from dataclasses import dataclass
 from itertools import pairwise
 
-from hetero_pipe.cluster import Cluster, Path, Rate
+from hetero_pipe.cluster import Cluster, Rate, Ways
 from hetero_pipe.cost.constants import Constants
 from hetero_pipe.graph import Table
 from hetero_pipe.plan import Breakdown
@@ -45,14 +46,16 @@ class Link:
 
     Attributes:
         num_servers: 0 if the tables are in the worker's process.
-        path: To a server of another machine; None if all are on the worker's.
+        ways: To a server of another machine; None if all are on the worker's.
+        uplink: Bytes/s of all that leaves the worker's machine, and of all that enters it.
         call: Seconds of a request of one key and its answer.
         message_byte: Of a core, to pack, send, receive or unpack a byte, at both ends together.
         skew: Keys that the busiest server gets by those of an even share.
     """
 
     num_servers: int = 0
-    path: Path | None = None
+    ways: Ways | None = None
+    uplink: float = math.inf
     call: float = 0.0
     message_byte: float = 0.0
     skew: float = 1.0
@@ -61,6 +64,15 @@ class Link:
     def share(self) -> float:
         """Of the keys, what the busiest server has."""
         return min(self.skew / max(self.num_servers, 1), 1.0)
+
+    def seconds(self, num_bytes: float) -> float:
+        """Returns when the last byte of a message to, or from, all servers has come.
+
+        The busiest one's share goes over its own link, and all over the worker's.
+        """
+        if self.ways is None:
+            return 0.0
+        return max(self.ways.time(num_bytes * self.share), num_bytes / self.uplink)
 
 
 def table_rates(cluster: Cluster, host: str, table: Table, *, constants: Constants) -> TableRates:
@@ -79,8 +91,9 @@ def table_rates(cluster: Cluster, host: str, table: Table, *, constants: Constan
 
 def _at_dim(rates: tuple[Rate, ...], dim: int, assumed: float) -> tuple[float, bool]:
     if not rates:
-        return assumed * max(0.5 + 0.5 * dim / 16, 0.5), False
-    points = sorted((rate.dim or 1, rate.value.median) for rate in rates)
+        return assumed * (0.5 + 0.5 * dim / 16), False
+    # Of each dim the largest size: rates come by size, and rows in no cache are what counts.
+    points = sorted({rate.dim or 1: rate.value.median for rate in rates}.items())
     if dim <= points[0][0] or len(points) == 1:
         return points[0][1] * max(dim / points[0][0], 1.0), True
     for (d0, t0), (d1, t1) in pairwise(points):
@@ -117,11 +130,11 @@ def _exchange(label: str, table_seconds: float, out: float, back: float, link: L
         Breakdown.of("message", packed * link.share, "server"),
         Breakdown.of(label, table_seconds * link.share, "server"),
     ]
-    if link.path is not None:
-        # All servers answer over one link of the worker; one's share goes over its own.
-        seconds = max(out, back, (out + back) / 2) / link.path.bandwidth
-        parts.append(Breakdown.of("network", seconds, "network"))
-        parts.append(Breakdown.of("latency", 2 * link.path.latency, "wait"))
+    if link.ways is not None:
+        latency = 2 * link.ways.time(0)
+        moved = link.seconds(out) + link.seconds(back) - latency
+        parts.append(Breakdown.of("network", max(moved, 0.0), "network"))
+        parts.append(Breakdown.of("latency", latency, "wait"))
     return Breakdown.sum(parts)
 
 

@@ -204,6 +204,8 @@ def test_no_way_is_faster_than_the_path(data):
         times = all_times(cluster, source, target, num_bytes)
         path = cluster.path(source, target, num_bytes=num_bytes)
         assert path.time(num_bytes) == pytest.approx(min(times), rel=1e-9, abs=1e-15)
+        ways = cluster.ways(source, target)
+        assert ways.time(num_bytes) == pytest.approx(min(times), rel=1e-9, abs=1e-15)
 
 
 @given(st.data())

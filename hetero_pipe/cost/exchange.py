@@ -1,0 +1,163 @@
+"""What pull and push cost: rows of hosts, of each device, and shared out over devices."""
+
+from collections.abc import Iterator
+
+from hetero_pipe.cost.comm import all_gather_time, all_to_all_time
+from hetero_pipe.cost.compute import op_cost
+from hetero_pipe.cost.curve import Curve
+from hetero_pipe.cost.job import Job
+from hetero_pipe.cost.memory import FLOAT, KEY_BYTES
+from hetero_pipe.cost.rates import compute_rates
+from hetero_pipe.cost.table import (
+    Link,
+    TableRates,
+    call_cost,
+    pull_cost,
+    push_cost,
+    route_cost,
+    table_rates,
+)
+from hetero_pipe.cost.traffic import uplink
+from hetero_pipe.graph import Table, rows_symbol
+from hetero_pipe.plan import Breakdown
+
+__all__ = ["copy_cost", "exchange_assumed", "predict_pull", "predict_push", "server_link"]
+
+
+def predict_pull(job: Job) -> Breakdown:
+    """Returns the cost until a batch's rows are where the dense part is.
+
+    Rows of hosts come over their link, those of a cache or a device from its memory,
+    and those that are shared out from the devices that have them: keys there, rows back.
+    """
+    link = server_link(job)
+    found = [
+        pull_cost(table, job.pulled_rows(table), _rates(job, table), link)
+        for table in job.tables("host")
+    ]
+    found += _calls(job, link)
+    for table in job.tables("host"):
+        hits = job.rows(table) - job.pulled_rows(table)
+        found.append(_on_device(job, table, "pull", hits) if hits else Breakdown())
+    for table in job.tables("device", "sharded"):
+        found.append(route_cost(job.rows(table), constants=job.constants))  # where each row is
+        found.append(_on_device(job, table, "pull", job.rows(table)))
+    for table in job.tables("sharded"):
+        for size in (KEY_BYTES, FLOAT * table.dim):
+            seconds = all_to_all_time(job.rows(table) * size, job.replicas)
+            found.append(Breakdown.of("all-to-all", seconds, "network"))
+    if job.roles.reader.role == "whole":
+        found.append(copy_cost(job, "upload"))
+    return Breakdown.sum(found)
+
+
+def predict_push(job: Job) -> Breakdown:
+    """Returns the cost until a batch's gradients are applied.
+
+    Where each device has all rows, each applies what all have found: keys and gradients
+    are gathered over the host, which adds up those of one row. Where rows are shared
+    out, gradients go to the device that has the row.
+    """
+    link = server_link(job)
+    found = [
+        push_cost(table, job.rows(table), _rates(job, table), link) for table in job.tables("host")
+    ]
+    found += _calls(job, link)
+    for table in job.tables("device"):
+        found.append(_gather_cost(job, table))
+        found.append(_on_device(job, table, "push", job.rows_of_all(table)))
+    for table in job.tables("sharded"):
+        size = job.rows(table) * (KEY_BYTES + FLOAT * table.dim)
+        seconds = all_to_all_time(size, job.replicas)
+        found.append(Breakdown.of("all-to-all", seconds, "network"))
+        share = job.rows_of_all(table) / job.roles.num_dense
+        found.append(_on_device(job, table, "push", share))
+    return Breakdown.sum(found)
+
+
+def server_link(job: Job) -> Link:
+    """Returns the way between a worker that reads and the servers."""
+    servers, cluster, constants = job.roles.servers, job.cluster, job.constants
+    if servers is None:
+        return Link()
+    reader, host = cluster.host(job.roles.reader.host), cluster.host(servers.host)
+    is_near = reader.name == host.name
+    calls = cluster.rates_of("grpc_call", host=reader.name)
+    message_bytes = cluster.rates_of("grpc_byte", host=reader.name)
+    return Link(
+        num_servers=job.roles.num_servers,
+        ways=None if is_near else cluster.ways(reader.names[0], host.names[-1]),
+        uplink=uplink(cluster, reader.names[0]),
+        call=calls[0].value.median if calls else constants.call,
+        message_byte=message_bytes[-1].value.median if message_bytes else constants.message_byte,
+        skew=job.workload.skew,
+    )
+
+
+def exchange_assumed(job: Job) -> Iterator[str]:
+    """Yields what of pull and push was not measured, for people."""
+    host = (job.roles.servers or job.roles.reader).host
+    if not all(_rates(job, table).is_measured for table in job.tables("host")):
+        yield f"the rates of pull and push on {host}"
+    if job.roles.servers and not job.cluster.rates_of("grpc_call", host=job.roles.reader.host):
+        yield f"the cost of a call from {job.roles.reader.host}"
+
+
+def _rates(job: Job, table: Table) -> TableRates:
+    host = (job.roles.servers or job.roles.reader).host
+    return table_rates(job.cluster, host, table, constants=job.constants)
+
+
+def _calls(job: Job, link: Link) -> Iterator[Breakdown]:
+    """Yields the cost of the requests of a stage: one to each server, for all tables."""
+    if any(job.tables("host")):
+        yield call_cost(link.num_servers, call=link.call, call_cpu=job.constants.call_cpu)
+
+
+def _on_device(job: Job, table: Table, kind: str, rows: float) -> Breakdown:
+    """Returns the cost of pulling or pushing so many rows in the memory of a device."""
+    values = {**job.values, rows_symbol(table.name): rows}
+    return Breakdown.sum(
+        op_cost(op, job.dense_rates, values)
+        for op in job.graph.ops
+        if op.kind == kind and op.table == table.name
+    )
+
+
+def _gather_cost(job: Job, table: Table) -> Breakdown:
+    """Returns the cost until the host of each replica has the sum of what all have found."""
+    num, width = job.roles.num_dense, FLOAT * table.dim
+    if num == 1:
+        return Breakdown()
+    of_one, of_all = job.rows(table), num * job.rows(table)
+    core = compute_rates(job.cluster, job.roles.dense.host, "cpu", constants=job.constants)
+    gathered = all_gather_time(of_all * (KEY_BYTES + width), job.replicas)
+    return Breakdown.sum(
+        (
+            _copied(job, "download", of_one * width),
+            Breakdown.of("all-gather", gathered, "network"),
+            route_cost(of_all, constants=job.constants),
+            # Of each gradient: read, and added to what is there of its row.
+            Breakdown.of("merge", core.elementwise.at(3 * of_all * width), "worker"),
+            _copied(job, "upload", job.rows_of_all(table) * width),
+        )
+    )
+
+
+def copy_cost(job: Job, label: str) -> Breakdown:
+    """Returns the cost of a batch and its pulled rows to the device, or of gradients back."""
+    size = job.pulled_bytes + job.batch_bytes if label == "upload" else job.pushed_bytes
+    return _copied(job, label, size)
+
+
+def _copied(job: Job, label: str, num_bytes: float) -> Breakdown:
+    cluster, dense = job.cluster, job.roles.dense
+    if job.dense_rates.is_cpu or not num_bytes:
+        return Breakdown()
+    host = cluster.host(dense.host)
+    rates = cluster.rates_of(label, host=host.name, device=dense.device)
+    if rates:
+        measured = Curve.of([(float(r.size or 1), (r.size or 1) / r.value.median) for r in rates])
+        return Breakdown.of(label, measured.at(num_bytes), "network")
+    ways = cluster.ways(host.names[0], f"{host.names[0]}/{dense.device}:0")
+    return Breakdown.of(label, ways.time(num_bytes), "network")

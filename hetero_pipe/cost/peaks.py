@@ -1,0 +1,71 @@
+"""How much memory does each device and each machine need at its peak?"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from hetero_pipe.cost.job import Job
+from hetero_pipe.cost.memory import KEY_BYTES, dense_memory, device_rows_memory, rows_memory
+from hetero_pipe.plan import Breakdown, MemoryPrediction, ProcessPlan
+
+__all__ = ["predict_memory"]
+
+
+def predict_memory(job: Job) -> Iterator[MemoryPrediction]:
+    """Yields the memory of each device and each machine that is used, of all processes there.
+
+    All processes of a machine share its memory; each has an accelerator of its own.
+    """
+    of_machine: dict[str, list[tuple[ProcessPlan, Breakdown]]] = defaultdict(list)
+    for processes in job.roles.processes:
+        peak = _process_peak(job, processes)
+        of_machine[processes.host].append((processes, peak.times(processes.per_machine)))
+    dense = job.roles.dense
+    if dense.device != "cpu":
+        memory = job.cluster.device(
+            f"{job.cluster.host(dense.host).names[0]}/{dense.device}:0"
+        ).memory
+        yield _memory(job, dense, dense.device, _device_peak(job), memory)
+    for host, found in of_machine.items():
+        largest = max(found, key=lambda each: each[1].total)[0]
+        peak = Breakdown.sum(each for _, each in found)
+        yield _memory(job, largest, "cpu", peak, job.cluster.host(host).memory)
+
+
+def _process_peak(job: Job, processes: ProcessPlan) -> Breakdown:
+    """Returns the bytes of a process in its machine's memory."""
+    constants, workload = job.constants, job.workload
+    if processes.role == "server":
+        share = min(workload.skew / job.roles.num_servers, 1.0)
+        rows = rows_memory(job.plan, workload, share=share, constants=constants)
+        return Breakdown.of("process", constants.server_process) + rows
+    peak = Breakdown.of("process", constants.process)
+    if processes.role != "dense":
+        peak += _in_flight(job)
+        if job.roles.servers is None:
+            peak += rows_memory(job.plan, workload, share=1.0, constants=constants)
+    if processes.role != "sparse" and processes.device == "cpu":
+        peak += _device_peak(job)
+    return peak
+
+
+def _device_peak(job: Job) -> Breakdown:
+    """Returns the bytes of the dense part, and of the rows that are where it is."""
+    dense = dense_memory(job.graph, job.batch, state=job.workload.dense_state)
+    return dense + device_rows_memory(job.plan, job.workload, num_devices=job.roles.num_dense)
+
+
+def _in_flight(job: Job) -> Breakdown:
+    """Returns the bytes of the batches that are between two stages."""
+    read_ahead = sum(stage.capacity for stage in job.plan.stages if stage.name != "push")
+    keys = sum(job.rows(table) for table in job.tables("host")) * KEY_BYTES
+    moved = job.pulled_bytes + job.pushed_bytes + 2 * keys
+    return Breakdown.of("batches under way", job.batch_bytes * (read_ahead + 5)) + Breakdown.of(
+        "rows under way", moved * (2 + job.plan.staleness)
+    )
+
+
+def _memory(
+    job: Job, processes: ProcessPlan, device: str, peak: Breakdown, memory: float
+) -> MemoryPrediction:
+    capacity = memory * job.constants.usable_memory
+    return MemoryPrediction(processes.role, processes.host, device, peak, capacity)

@@ -1,0 +1,94 @@
+"""What each stage of a step costs, if nothing else runs."""
+
+from collections.abc import Iterator
+
+from hetero_pipe.cost.comm import all_reduce_time
+from hetero_pipe.cost.compute import TABLE_OPS, op_cost, optimizer_cost
+from hetero_pipe.cost.exchange import copy_cost, predict_pull, predict_push
+from hetero_pipe.cost.job import Job
+from hetero_pipe.cost.rates import compute_rates
+from hetero_pipe.cost.table import route_cost
+from hetero_pipe.plan import Breakdown, StagePrediction
+
+__all__ = ["predict_stages"]
+
+
+def predict_stages(job: Job) -> Iterator[StagePrediction]:
+    """Yields the stages of one worker of each role, in order, each as busy as it costs."""
+    role = job.roles.reader.role
+
+    def stage(name: str, cost: Breakdown, role: str = role) -> StagePrediction:
+        return StagePrediction(name, role, cost, cost.total)
+
+    yield stage("read", read_cost(job))
+    yield stage("route", _route(job))
+    yield stage("pull", predict_pull(job))
+    if role == "sparse":
+        send = send_cost(job)
+        yield stage("send", send)
+        yield stage("dense", dense_cost(job), "dense")
+        yield stage("recv", send)
+    else:
+        yield stage("dense", dense_cost(job))
+    yield stage("push", predict_push(job))
+
+
+def read_cost(job: Job) -> Breakdown:
+    """Returns the seconds in which a batch is cut from its columns."""
+    return Breakdown.of("read", job.batch_bytes / 8 * job.constants.read_value, "worker")
+
+
+def _route(job: Job) -> Breakdown:
+    by_slots = {tuple(table.slots): table for table in job.graph.tables}
+    keys = sum(float(table.all_keys.at(job.values)) for table in by_slots.values())
+    return route_cost(keys, constants=job.constants)
+
+
+def dense_cost(job: Job) -> Breakdown:
+    """Returns the cost of forward, backward and optimizer of the dense part."""
+    rates = job.dense_rates
+    is_sparse = job.roles.reader.role == "sparse"
+    ops = [
+        op
+        for op in job.graph.ops
+        if op.kind not in TABLE_OPS and not (is_sparse and op.kind == "pool")
+    ]
+    found = [op_cost(op, rates, job.values) for op in ops]
+    found.append(
+        optimizer_cost(
+            (t for t in job.graph.parameters if t.needs_gradient),
+            rates,
+            state=job.workload.dense_state,
+        )
+    )
+    if not is_sparse:
+        found.append(copy_cost(job, "download"))
+    found.append(Breakdown.of("all-reduce", _reduce_time(job), "network"))
+    found.append(Breakdown.of("step", rates.step, "worker"))
+    return Breakdown.sum(found)
+
+
+def _reduce_time(job: Job) -> float:
+    """Returns the seconds of a step in which replicas are brought together, or kept so."""
+    if job.roles.num_dense == 1:
+        return 0.0
+    seconds = all_reduce_time(job.trained_bytes, job.replicas)
+    return seconds if job.plan.workers.is_sync else seconds / job.plan.workers.average_every
+
+
+def send_cost(job: Job) -> Breakdown:
+    """Returns the cost of what is pooled, to a dense worker, or of its gradients back."""
+    constants, cluster = job.constants, job.cluster
+    pools = [op for op in job.graph.ops if op.kind == "pool"]
+    reader, dense = cluster.host(job.roles.reader.host), cluster.host(job.roles.dense.host)
+    rates = compute_rates(cluster, reader.name, "cpu", constants=constants)
+    pooled = Breakdown.sum(op_cost(op, rates, job.values) for op in pools)
+    found = [
+        pooled.times(0.5),  # forward here, backward there
+        Breakdown.of("message", job.sent_bytes * constants.message_byte, "worker"),
+        Breakdown.of("call", constants.call_cpu, "worker"),
+    ]
+    if reader.name != dense.name:
+        ways = cluster.ways(reader.names[0], dense.names[-1])
+        found.append(Breakdown.of("network", ways.time(job.sent_bytes), "network"))
+    return Breakdown.sum(found)

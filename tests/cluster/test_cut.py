@@ -1,0 +1,73 @@
+"""Cuts: no routing brings more out of some machines than the links around them carry."""
+
+from itertools import product
+
+from hypothesis import given
+
+from hetero_pipe.cluster import Cluster, Cut, Device, Host, Link, Switch, load_cluster
+from tests.cluster.clusters import clusters, known
+
+
+def least_cut(cluster, inside):
+    """Returns the least bandwidth around machines, over all sides that switches may be on."""
+    edges = [edge for leaving in cluster._network.values() for edge in leaving]
+    machines = {name for host in cluster.hosts for name in host.names}
+    between = sorted({edge.target for edge in edges} - machines)
+    widths = []
+    for sides in product((True, False), repeat=len(between)):
+        near = set(inside) | {name for name, side in zip(between, sides, strict=True) if side}
+        widths.append(
+            sum(edge.bandwidth for edge in edges if edge.source in near and edge.target not in near)
+        )
+    return min(widths)
+
+
+@given(clusters())
+def test_a_cut_has_at_least_what_can_leave_its_machines(cluster):
+    machines = {name for host in cluster.hosts for name in host.names}
+    for cut in cluster.cuts:
+        assert 0 < len(cut.machines) < len(machines)
+        assert cut.bandwidth >= least_cut(cluster, cut.machines) * (1 - 1e-9)
+
+
+def test_a_tree_of_switches_has_a_cut_at_each_tier():
+    cluster = load_cluster("examples/ctr/cluster.toml")
+    assert [(cut.machines, cut.bandwidth * 8) for cut in cluster.cuts] == [
+        (("server-0",), 25e9),
+        (("trainer-0",), 400e9),
+        (("server-0", "server-1", "trainer-0"), 800e9),
+        (("server-2", "server-3", "trainer-1"), 800e9),
+    ]
+    # The first leaf's machines have less than its uplink: their own cuts say so.
+    alone = (25e9 + 25e9 + 400e9) / 8
+    assert least_cut(cluster, cluster.cuts[2].machines) == alone
+
+
+def test_one_switch_adds_no_cut_to_those_of_single_machines():
+    assert known().cuts == (Cut(("trainer-0",), 12.5e9), Cut(("server",), 3.125e9))
+
+
+def test_a_leaf_with_two_uplinks_has_both():
+    cpu = Device("cpu", memory=1, cores=1)
+    links = [Link(("a", "leaf"), "NIC", 10e9, 0.0)]
+    links += [Link(("leaf", spine), "switch", 4e9, 0.0) for spine in ("left", "right")]
+    cluster = Cluster(
+        (Host("a", (cpu,), count=4),),
+        tuple(links),
+        (Switch("leaf", count=2), Switch("left"), Switch("right")),
+    )
+    assert cluster.cuts == (
+        Cut(("a-0",), 10e9),
+        Cut(("a-0", "a-1"), 8e9),
+        Cut(("a-2", "a-3"), 8e9),
+    )
+
+
+def test_one_machine_has_nobody_to_send_to():
+    assert Cluster((Host("a", (Device("cpu", memory=1, cores=1),)),)).cuts == ()
+
+
+def test_two_machines_may_be_joined_by_a_link_alone():
+    cpu = Device("cpu", memory=1, cores=1)
+    cluster = Cluster((Host("a", (cpu,)), Host("b", (cpu,))), (Link(("a", "b"), "NIC", 2e9, 0.0),))
+    assert set(cluster.cuts) == {Cut(("a",), 2e9), Cut(("b",), 2e9)}

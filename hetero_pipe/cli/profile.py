@@ -180,6 +180,7 @@ def _measure_devices(host: Host, sampling: Sampling) -> Iterator[Rate]:
         name = device.names[0]
         if device.name in available:
             yield from nn.profile_device(host.name, nn.Device(name), sampling)
+            yield from nn.profile_ops(host.name, nn.Device(name), sampling)
         else:
             print(
                 f"hetero-pipe: host {host.name} has {name}, which this Paddle does not: no rates",
@@ -195,7 +196,14 @@ def _line(rate: Rate) -> str:
     """Returns what a person reads: `matmul cpu float32 512  97.4 GFLOP/s (96 to 98, 9 samples)`."""
     value = rate.value
     show = {"FLOP/s": format_flops, "B/s": format_rate, "s": _format_seconds}[rate.unit]
-    at = (rate.device, rate.dtype, rate.optimizer, rate.dim and f"dim {rate.dim}", rate.size)
+    at = (
+        rate.device,
+        rate.dtype,
+        rate.kind,
+        rate.optimizer,
+        rate.dim and f"dim {rate.dim}",
+        rate.size,
+    )
     title = " ".join(str(part) for part in (rate.what, *at, rate.peer) if part)
     spread = f"{show(value.min)} to {show(value.max)}, {value.samples} samples"
     return f"{title:36s} {show(value.median):>14s}  ({spread})"

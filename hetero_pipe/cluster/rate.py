@@ -13,6 +13,9 @@ __all__ = ["RATES", "Rate", "Spread"]
 RATES: dict[str, tuple[str, tuple[str, ...]]] = {
     "matmul": ("FLOP/s", ("device", "dtype", "size")),
     "elementwise": ("B/s", ("device", "dtype", "size")),
+    "op": ("B/s", ("device", "kind", "size")),
+    "launch": ("s", ("device",)),
+    "dense_step": ("s", ("device",)),
     "upload": ("B/s", ("device", "size")),
     "download": ("B/s", ("device", "size")),
     "copy": ("B/s", ("size",)),
@@ -28,6 +31,8 @@ RATES: dict[str, tuple[str, tuple[str, ...]]] = {
     "link_bandwidth": ("B/s", ("peer", "size")),
 }
 """By what is measured: its unit, and what it was measured at; docs/cluster.md says more."""
+
+_AT = ("device", "dtype", "kind", "size", "dim", "optimizer", "peer")
 
 
 @dataclass(frozen=True)
@@ -78,6 +83,7 @@ class Rate:
         value: In the unit of `RATES`.
         device: Name of a device of the host: `cpu`, `gpu`.
         dtype: One of `DTYPES`.
+        kind: Of an op, as Paddle names it: `relu`.
         size: Rows and columns of a square matmul; keys of a pull or push; otherwise bytes.
         dim: Weights of a row.
         optimizer: Of the table, in lower case.
@@ -92,6 +98,7 @@ class Rate:
     value: Spread
     device: str | None = None
     dtype: str | None = None
+    kind: str | None = None
     size: int | None = None
     dim: int | None = None
     optimizer: str | None = None
@@ -101,7 +108,7 @@ class Rate:
         owner = f"a rate of host {self.host!r}"
         check_one_of(owner, "what", self.what, RATES)
         needed = RATES[self.what][1]
-        for name in ("device", "dtype", "size", "dim", "optimizer", "peer"):
+        for name in _AT:
             value = getattr(self, name)
             if (value is None) == (name in needed):
                 state = "no " if value is None else ""
@@ -123,5 +130,4 @@ class Rate:
     @property
     def key(self) -> tuple[object, ...]:
         """All but the value: a later measurement of the same key replaces this one."""
-        names = ("what", "host", "device", "dtype", "size", "dim", "optimizer", "peer")
-        return tuple(getattr(self, name) for name in names)
+        return tuple(getattr(self, name) for name in ("what", "host", *_AT))

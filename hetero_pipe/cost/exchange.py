@@ -118,7 +118,7 @@ def _on_device(job: Job, table: Table, kind: str, rows: float) -> Breakdown:
     """Returns the cost of pulling or pushing so many rows in the memory of a device."""
     values = {**job.values, rows_symbol(table.name): rows}
     return Breakdown.sum(
-        op_cost(op, job.dense_rates, values, constants=job.constants)
+        op_cost(op, job.dense_rates, values)
         for op in job.graph.ops
         if op.kind == kind and op.table == table.name
     )

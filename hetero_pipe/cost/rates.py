@@ -1,5 +1,6 @@
 """What one worker's share of a device computes and moves: measured, else by its data sheet."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hetero_pipe.cluster import Cluster, Rate
@@ -16,12 +17,21 @@ class ComputeRates:
     Attributes:
         matmul: Seconds over FLOPs of one matmul.
         elementwise: Seconds over bytes, read and written, of any other op.
+        launch: Of one kernel: what the thread takes to start it.
+        kernel: Least time of one on a device that is no CPU.
+        step: Of one step, whatever the model.
+        ops: By kind, seconds over bytes of an op's forward and backward together,
+            their launches included.
         is_cpu: Whether the thread that starts a kernel computes it.
         assumed: What was not measured, for people.
     """
 
     matmul: Curve
     elementwise: Curve
+    launch: float
+    kernel: float
+    step: float
+    ops: Mapping[str, Curve]
     is_cpu: bool
     assumed: tuple[str, ...] = ()
 
@@ -68,7 +78,22 @@ def compute_rates(
             bandwidth = min(bandwidth, constants.core_bandwidth)
         assumed.append(f"the rate of other ops on {found.name}/{device}")
         moved = Curve.of([(bandwidth * 1e-3, 1e-3)])
-    return ComputeRates(matmul, moved, is_cpu, tuple(assumed))
+    on_device = {"host": found.name, "device": device}
+    launches = cluster.rates_of("launch", **on_device)
+    steps = cluster.rates_of("dense_step", **on_device)
+    ops: dict[str, list[tuple[float, float]]] = {}
+    for measured in cluster.rates_of("op", **on_device):
+        ops.setdefault(measured.kind or "", []).append(_byte_point(measured))
+    return ComputeRates(
+        matmul,
+        moved,
+        launch=launches[0].value.median if launches else constants.launch,
+        kernel=constants.kernel,
+        step=steps[0].value.median if steps else constants.step,
+        ops={kind: Curve.of(points) for kind, points in ops.items()},
+        is_cpu=is_cpu,
+        assumed=tuple(assumed),
+    )
 
 
 def _matmul_point(rate: Rate) -> tuple[float, float]:

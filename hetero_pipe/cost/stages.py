@@ -46,26 +46,25 @@ def _route(job: Job) -> Breakdown:
 
 def dense_cost(job: Job) -> Breakdown:
     """Returns the cost of forward, backward and optimizer of the dense part."""
-    rates, constants = job.dense_rates, job.constants
+    rates = job.dense_rates
     is_sparse = job.roles.reader.role == "sparse"
     ops = [
         op
         for op in job.graph.ops
         if op.kind not in TABLE_OPS and not (is_sparse and op.kind == "pool")
     ]
-    found = [op_cost(op, rates, job.values, constants=constants) for op in ops]
+    found = [op_cost(op, rates, job.values) for op in ops]
     found.append(
         optimizer_cost(
             (t for t in job.graph.parameters if t.needs_gradient),
             rates,
             state=job.workload.dense_state,
-            constants=constants,
         )
     )
     if not is_sparse:
         found.append(copy_cost(job, "download"))
     found.append(Breakdown.of("all-reduce", _reduce_time(job), "network"))
-    found.append(Breakdown.of("step", constants.step, "worker"))
+    found.append(Breakdown.of("step", rates.step, "worker"))
     return Breakdown.sum(found)
 
 
@@ -83,7 +82,7 @@ def send_cost(job: Job) -> Breakdown:
     pools = [op for op in job.graph.ops if op.kind == "pool"]
     reader, dense = cluster.host(job.roles.reader.host), cluster.host(job.roles.dense.host)
     rates = compute_rates(cluster, reader.name, "cpu", constants=constants)
-    pooled = Breakdown.sum(op_cost(op, rates, job.values, constants=constants) for op in pools)
+    pooled = Breakdown.sum(op_cost(op, rates, job.values) for op in pools)
     found = [
         pooled.times(0.5),  # forward here, backward there
         Breakdown.of("message", job.sent_bytes * constants.message_byte, "worker"),

@@ -16,27 +16,33 @@ from hetero_pipe.data.array import aligned, aligned_empty
 from hetero_pipe.data.batch import Bags, Batch
 from hetero_pipe.data.columns import Columns
 from hetero_pipe.data.criteo import CRITEO_DENSE, CRITEO_SLOTS
+from hetero_pipe.data.curve import Curve
 from hetero_pipe.data.cut import Cut
 from hetero_pipe.data.formats import BadLines, CsvSource, ParquetSource
 from hetero_pipe.data.lookup import Lookup, occurrences
 from hetero_pipe.data.reader import Reader, TableReader
 from hetero_pipe.data.settings import Setting, reader_settings
 from hetero_pipe.data.share import share
+from hetero_pipe.data.statistics import DataStatistics, TableStatistics, measure_statistics
 from hetero_pipe.data.synthetic import Optimum, SyntheticReader, synthetic_criteo
 from hetero_pipe.errors import ConfigError
 
 __all__ = [
     "Bags",
     "Batch",
+    "Curve",
     "Cut",
+    "DataStatistics",
     "Lookup",
     "Optimum",
     "Reader",
     "Setting",
     "SyntheticReader",
     "TableReader",
+    "TableStatistics",
     "aligned",
     "aligned_empty",
+    "measure_statistics",
     "occurrences",
     "read_criteo",
     "read_csv",

@@ -27,11 +27,13 @@ from hetero_pipe.nn.group import Group, Groups, join_groups
 from hetero_pipe.nn.input import TableRows
 from hetero_pipe.nn.output import StepOutput
 from hetero_pipe.nn.profile import describe_devices, profile_device
+from hetero_pipe.nn.profile_ops import OP_KINDS, profile_ops
 from hetero_pipe.nn.random import load_random_state, random_state
 from hetero_pipe.nn.state import dense_state, load_dense_state
 from hetero_pipe.nn.trace import BatchSpec, trace
 
 __all__ = [
+    "OP_KINDS",
     "Averager",
     "BagRows",
     "BatchSpec",
@@ -61,6 +63,7 @@ __all__ = [
     "load_dense_state",
     "load_random_state",
     "profile_device",
+    "profile_ops",
     "random_state",
     "say_settings",
     "take_device",

@@ -13,6 +13,7 @@ import pytest
 
 from hetero_pipe.cli import main
 from hetero_pipe.cluster import HOST_PRESETS, RATES, cluster_from_toml, load_cluster
+from hetero_pipe.nn import OP_KINDS
 
 ROOT = Path(__file__).parents[2]
 
@@ -110,6 +111,7 @@ def test_what_is_measured_goes_into_the_file(file, tmp_path):
         *("upload", "download", "link_latency", "link_bandwidth")
     }
     assert {rate.host for rate in rates} == {"here"}
+    assert {rate.kind for rate in rates if rate.what == "op"} == set(OP_KINDS)
     assert len(err.splitlines()) == len(rates), err
     assert all(rate.value.samples >= 3 for rate in rates)
     assert os.listdir(tmp_path) == [file.name]
@@ -122,7 +124,8 @@ def test_a_device_that_is_no_cpu_has_copies_too(file):
     code, out, err = run("--cluster", file, "--host", "here", "--quick", "--json")
     assert code == 0, err
     rates = [rate for rate in json.loads(out)["rate"] if rate.get("device") == "emulated"]
-    assert {rate["what"] for rate in rates} == {"matmul", "elementwise", "upload", "download"}
+    whats = {"matmul", "elementwise", "op", "launch", "dense_step", "upload", "download"}
+    assert {rate["what"] for rate in rates} == whats
 
 
 @pytest.mark.slow

@@ -1,0 +1,81 @@
+"""What the cost model says of a configuration. The one file here that knows of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from build import model_of
+from config import Config
+from samples import NUM_DENSE, Samples, slots_of
+
+import hetero_pipe as hp
+from hetero_pipe.cost import CostModel, Workload
+from hetero_pipe.data import measure_statistics
+from hetero_pipe.nn import BatchSpec, trace
+
+PROCESS = "process"  # what a process takes before it trains, which `run.Measured` leaves out
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """What is expected of a run, as `run.Measured` has it.
+
+    Attributes:
+        step: Seconds.
+        peak_bytes: Of all processes.
+        stages: Seconds a step, by worker and stage.
+    """
+
+    step: float
+    peak_bytes: int
+    stages: Mapping[str, float]
+
+
+def predict(config: Config, cluster: hp.Cluster) -> Predicted | None:
+    """Returns what is expected of a configuration on one host, without a step.
+
+    None is no prediction: of the emulated device, whose time is stated and not a
+    matter of the model's ops.
+    """
+    if config.is_emulated:
+        return None
+    model, samples = model_of(config), Samples.of(config)
+    graph = trace(model, BatchSpec.of(samples.steady[0]))
+    tables = {table.name: tuple(table.slots) for table in graph.tables}
+    found = measure_statistics(samples.steady, tables, batch_size=config.batch_size)
+    workload = Workload(
+        graph.with_data(keys={slot: found.keys[slot] for slot in slots_of(config)}),
+        rows=dict.fromkeys(tables, config.rows),
+        distinct={name: table.distinct.points for name, table in found.tables.items()},
+        num_dense=NUM_DENSE,
+        skew=max(
+            table.largest_share(config.servers) * config.servers if config.servers else 1.0
+            for table in found.tables.values()
+        ),
+    )
+    prediction = CostModel(cluster, workload).predict(_plan(config, model))
+    return Predicted(
+        prediction.step_seconds,
+        int(
+            sum(
+                part.amount
+                for memory in prediction.memory
+                for part in memory.peak.parts
+                if part.label != PROCESS
+            )
+        ),
+        {
+            each.name if each.role == "whole" else f"{each.role} {each.name}": each.busy
+            for each in prediction.stages
+        },
+    )
+
+
+def _plan(config: Config, model: object) -> hp.Plan:
+    """Returns the plan that the workers take, with addresses that nobody has."""
+    is_split = config.workers == "split"
+    workers = hp.WorkersPlan(dense=("127.0.0.1:7100",) if is_split else (), wire=config.wire)
+    servers = [f"127.0.0.1:{7000 + i}" for i in range(config.servers)]
+    plan = hp.default_plan(
+        model, servers=servers or None, staleness=config.staleness, workers=workers
+    )
+    return replace(plan, batch_size=config.batch_size)

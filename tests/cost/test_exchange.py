@@ -30,7 +30,7 @@ def test_one_device_with_all_rows_asks_nobody():
     found = stages(on_devices("device", workers(device="gpu")))
     for name in ("pull", "push"):
         assert {part.label for part in found[name].parts} <= {
-            "route", "launch", "elementwise", "upload",
+            "route", "launch", "other ops", "upload",
         }  # fmt: skip
 
 

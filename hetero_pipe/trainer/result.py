@@ -1,12 +1,14 @@
 """What training and evaluation found."""
 
 import os
+import resource
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from hetero_pipe.pipeline import ServerTime, Summary, Timeline
-from hetero_pipe.plan import Plan
+from hetero_pipe.pipeline import ENOUGH_STEPS, ServerTime, Summary, Timeline
+from hetero_pipe.plan import Comparison, Measured, MeasuredStage, Plan
+from hetero_pipe.units import KiB
 
 __all__ = ["Evaluation", "FitResult", "summarize"]
 
@@ -87,7 +89,10 @@ def summarize(
     seconds: float,
     servers: tuple[ServerTime, ...] = (),
 ) -> Summary:
-    """Returns the summary of one worker of a plan, of its own stages and samples."""
+    """Returns the summary of one worker of a plan, of its own stages and samples.
+
+    What was predicted stands beside it, if the plan has that and enough steps ran to tell.
+    """
     mode = plan.workers.mode
     return Summary(
         timeline=timeline,
@@ -99,4 +104,25 @@ def summarize(
         num_servers=len(plan.servers or ()),
         num_cores=len(os.sched_getaffinity(0)),
         servers=servers,
+        comparison=_comparison(plan, timeline, num_samples=num_samples, seconds=seconds),
     )
+
+
+def _comparison(
+    plan: Plan, timeline: Timeline, *, num_samples: int, seconds: float
+) -> Comparison | None:
+    num_steps = min((stage.num_steps for stage in timeline.stages), default=0)
+    if plan.predicted is None or num_steps < ENOUGH_STEPS:
+        return None
+    measured = Measured(
+        step_seconds=seconds / num_steps,
+        samples=num_samples / num_steps,
+        stages=tuple(
+            MeasuredStage(stage.name, stage.busy / num_steps, stage.cpu / num_steps)
+            for stage in timeline.stages
+        ),
+        num_steps=num_steps,
+        num_cores=len(os.sched_getaffinity(0)),
+        peak_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KiB,
+    )
+    return Comparison(plan.predicted, measured, plan.batch_size)

@@ -25,12 +25,12 @@ from numpy.typing import NDArray
 from hetero_pipe.planner.assignment import Run
 from hetero_pipe.planner.stage_times import Floats
 
-__all__ = ["CheapestPath", "cheapest_path", "lower_bound"]
+__all__ = ["CheapestPath", "any_path", "cheapest_path", "lower_bound"]
 
 ROUNDING = 1e-12  # relative: what sums in another order may differ by
 NUM_FEES = 40  # rounds of subgradient steps
 NUM_RIVALS = 300  # of each type that labels are compared with
-WIDTHS = (64, 512, 4096)  # labels kept at a boundary
+WIDTHS = (64, 1024, 8192)  # labels kept at a boundary
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,16 @@ def cheapest_path(costs: Floats, uses: Floats, limits: Floats, *, below: float) 
     return _Search(costs, uses, limits, below).run()
 
 
+def any_path(uses: Floats, limits: Floats) -> CheapestPath:
+    """Returns a path whose uses of each type sum up to no more than its limit; costs are 0.
+
+    Without costs fees alone tell: if for some fees each path pays more than all units there are
+    cost, there is none.
+    """
+    costs = np.where(uses <= limits, 0.0, np.inf)
+    return _Search(costs, uses, limits, ROUNDING * 1e3, aim=1.0).run()
+
+
 def lower_bound(costs: Floats, uses: Floats, limits: Floats, *, below: float) -> float:
     """Returns what no path within the limits costs less than; quickly, so perhaps too little.
 
@@ -81,8 +91,11 @@ class _Search:
         bound: No path within the limits that costs less than `best` costs less than this.
     """
 
-    def __init__(self, costs: Floats, uses: Floats, limits: Floats, below: float) -> None:
+    def __init__(
+        self, costs: Floats, uses: Floats, limits: Floats, below: float, *, aim: float = 0.0
+    ) -> None:
         self._limits = limits
+        self._aim = aim  # what the bound is raised to, at least
         self._num_types = len(limits)
         self._num_layers = len(costs) - 1
         is_stage = (uses <= limits) & (costs < np.inf)
@@ -129,9 +142,19 @@ class _Search:
             slope = (used - self._limits) / self._limits
             if self._is_closed() or not slope.any():
                 return
+            self._drop_stages(costs, rest, fees)
             # Polyak's step, as if the best path's cost could be reached.
-            step = scale * (self.best[0] - bound) / (slope @ slope)
+            step = scale * (max(self.best[0], self._aim) - bound) / (slope @ slope)
             fees = np.maximum(fees + step * slope / self._limits, 0)
+
+    def _drop_stages(self, costs: Floats, rest: Floats, fees: Floats) -> None:
+        """Drops the stages through which no path leads that costs less than the best one met.
+
+        What leads up to a stage costs at least what it does seen from the back.
+        """
+        front = self._completions(costs[::-1, ::-1].swapaxes(0, 1))[::-1]
+        through = front[:, None, :-1] + costs + rest[None, :, :-1] - fees @ self._limits
+        self._costs = np.where(through < self.best[0], self._costs, np.inf)
 
     def _completions(self, costs: Floats) -> Floats:
         """Returns what the rest costs at least, `[boundary, type of the step before]`."""

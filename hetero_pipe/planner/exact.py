@@ -24,7 +24,7 @@ import numpy as np
 
 from hetero_pipe.errors import PlanError
 from hetero_pipe.planner.assignment import Run, assemble
-from hetero_pipe.planner.cheapest_path import CheapestPath, cheapest_path, lower_bound
+from hetero_pipe.planner.cheapest_path import CheapestPath, any_path, cheapest_path, lower_bound
 from hetero_pipe.planner.lacking import lacking_units, slow_layer, slow_stage
 from hetero_pipe.planner.objective import Goal, Objective, Solution
 from hetero_pipe.planner.stack import LayerStack
@@ -86,8 +86,14 @@ class _Search:
     def cheapest_at(self, target: float, *, below: float = np.inf) -> CheapestPath:
         """Returns the least price an hour at a target, if it is below some price."""
         units = self.times.least_units(target)
-        most = min(below, self._most)
-        return cheapest_path(self._price(units), units, self._limits, below=most)
+        prices = self._price(units)
+        # Whether anything fits is found sooner without prices; what fits bounds what is best.
+        fitting = any_path(units, self._limits)
+        if not fitting.runs and fitting.is_closed:
+            return CheapestPath([], np.inf, np.inf, is_closed=True)
+        most = sum(prices[run] for run in fitting.runs) if fitting.runs else self._most
+        most = min(below, most * (1 + 1e-9) + 1e-300)
+        return cheapest_path(prices, units, self._limits, below=most)
 
     def _price(self, units: Floats) -> Floats:
         # A type without a price has none for infinite units either: there are not so many.
@@ -143,11 +149,7 @@ class _Search:
         return _Best(self.cheapest_at(fits).runs or runs, fits, fits, fits if proven else bound)
 
     def _any_at(self, target: float) -> CheapestPath:
-        """Returns stages that fit at a target, those of the least share of what there is."""
-        units = self.times.least_units(target)
-        return cheapest_path(
-            units / self._limits, units, self._limits, below=len(self._limits) * (1 + 1e-9)
-        )
+        return any_path(self.times.least_units(target), self._limits)
 
     # ------------------------------------------------------------------ least price a sample
 
@@ -171,7 +173,7 @@ class _Search:
             if not found.is_closed:
                 unproven = min(unproven, fast * found.bound)
             if not found.runs:
-                if best.loss >= fast * self._most:  # so it is not for the price
+                if np.isinf(found.bound):
                     misses = max(misses, slow)
                 continue
             time = self._time(found.runs, slow)

@@ -28,7 +28,7 @@ from hetero_pipe.planner.stage_times import Floats
 __all__ = ["CheapestPath", "any_path", "cheapest_path", "lower_bound"]
 
 ROUNDING = 1e-12  # relative: what sums in another order may differ by
-NUM_FEES = 40  # rounds of subgradient steps
+NUM_FEES = 24  # rounds of subgradient steps
 NUM_RIVALS = 300  # of each type that labels are compared with
 WIDTHS = (64, 1024, 8192)  # labels kept at a boundary
 

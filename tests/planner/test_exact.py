@@ -32,7 +32,7 @@ def loss_of(scheduler, stack, objective):
 
 def draw_objective(rng):
     goal = rng.choice(list(Goal))
-    throughput = 10 ** rng.uniform(3, 5.3)
+    throughput = 10 ** rng.uniform(3, 5)
     return Objective(
         goal, throughput if goal is Goal.PRICE_PER_HOUR else rng.choice([0, throughput])
     )
@@ -40,7 +40,7 @@ def draw_objective(rng):
 
 # Many small ones, and few of the greatest that brute force still tries all of in a second.
 SIZES = (
-    [(1, 4, 3)] * 40 + [(3, 3, 20)] * 100 + [(4, 3, 6)] * 80 + [(5, 3, 4)] * 12 + [(6, 2, 8)] * 20
+    [(1, 4, 3)] * 40 + [(3, 3, 20)] * 120 + [(4, 3, 6)] * 60 + [(5, 3, 4)] * 6 + [(6, 2, 8)] * 14
 )
 
 
@@ -53,7 +53,7 @@ def test_nothing_is_better_than_what_is_found():
         least = loss_of(brute_force, stack, objective)
         assert loss_of(exact, stack, objective) == pytest.approx(least, rel=1e-9)
         seen[objective.goal][least < float("inf")] += 1
-    assert all(fitting > 40 for _, fitting in seen.values())
+    assert all(fitting > 30 for _, fitting in seen.values())
     assert seen[Goal.PRICE_PER_HOUR][0] > 20
 
 
@@ -135,7 +135,7 @@ def test_a_scheduler_is_never_better_and_never_says_what_is_not(scheduler):
         assert not found.is_optimal
         num_found += 1
         num_worse += found.loss > least * 1.001
-    assert num_found > 5
+    assert num_found > 3
     assert num_worse > 2
 
 

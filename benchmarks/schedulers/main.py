@@ -38,7 +38,7 @@ EQUAL = 1e-9  # relative
 
 def schedulers(*, quick: bool) -> dict[str, Callable[[LayerStack, Objective], Solution]]:
     """Returns those that are compared with the exact one, by name."""
-    tries, generations = (100, 5) if quick else (300, 10)
+    tries, generations = (50, 2) if quick else (100, 5)
     return {
         "heuristic": heuristic,
         "greedy": greedy,

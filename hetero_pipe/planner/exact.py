@@ -159,7 +159,8 @@ class _Search:
         best = _Best([], self.slowest, np.inf, np.inf)
         misses = 0.0  # no target up to this one fits
         unproven = np.inf  # the least bound where a path was left open
-        intervals = [(0.0, 0.0, self.slowest)]
+        first = self._bound(0.0, self.slowest, self.slowest * self._most)
+        intervals = [(first, 0.0, self.slowest)]
         num_looked_at = 0
         while intervals and intervals[0][0] < best.loss * (1 - ROUNDING):
             bound, fast, slow = heapq.heappop(intervals)
@@ -172,7 +173,7 @@ class _Search:
                 continue
             found = self.cheapest_at(slow, below=best.loss / fast if fast else np.inf)
             if not found.is_closed:
-                unproven = min(unproven, fast * found.bound)
+                unproven = min(unproven, max(bound, fast * found.bound))
             if not found.runs:
                 if np.isinf(found.bound):
                     misses = max(misses, slow)

@@ -87,14 +87,17 @@ class _Search:
         """Returns the least price an hour at a target, if it is below some price."""
         units = self.times.least_units(target)
         prices = self._price(units)
-        if below >= self._most:
-            # Whether anything fits is found sooner without prices; what fits bounds what is best.
-            fitting = any_path(units, self._limits)
-            if not fitting.runs and fitting.is_closed:
-                return CheapestPath([], np.inf, np.inf, is_closed=True)
-            most = sum(prices[run] for run in fitting.runs) if fitting.runs else self._most
-            below = most * (1 + 1e-9) + 1e-300
-        return cheapest_path(prices, units, self._limits, below=below)
+        if below < self._most:
+            return cheapest_path(prices, units, self._limits, below=below)
+        # Whether anything fits is found sooner without prices; what fits bounds what is best.
+        fitting = any_path(units, self._limits)
+        if not fitting.runs and fitting.is_closed:
+            return CheapestPath([], np.inf, np.inf, is_closed=True)
+        price = sum(float(prices[run]) for run in fitting.runs) if fitting.runs else self._most
+        found = cheapest_path(prices, units, self._limits, below=price * (1 + 1e-9) + 1e-300)
+        if found.runs or not fitting.runs:
+            return found
+        return CheapestPath(fitting.runs, price, min(found.bound, price), found.is_closed)
 
     def _price(self, units: Floats) -> Floats:
         # A type without a price has none for infinite units either: there are not so many.

@@ -80,6 +80,16 @@ def test_what_is_found_does_what_is_asked_and_is_proven():
     assert num_found > 15
 
 
+@pytest.mark.parametrize("most_units", [4, 20, 200])
+def test_a_large_stack_is_proven_where_all_limits_bind(most_units):
+    rng = random.Random(most_units)
+    stack = draw_stack(rng, num_layers=16, num_types=8, most_units=most_units)
+    fastest = exact(stack, Objective(Goal.TIME_PER_SAMPLE))
+    assert fastest.is_optimal
+    almost = Objective(Goal.PRICE_PER_SAMPLE, 0.99 * fastest.assignment.throughput)
+    assert exact(stack, almost).is_optimal
+
+
 def test_a_lower_price_or_more_units_are_never_worse():
     rng = random.Random(5)
     num_better = 0

@@ -54,7 +54,14 @@ class CheapestPath:
     is_closed: bool
 
 
-def cheapest_path(costs: Floats, uses: Floats, limits: Floats, *, below: float) -> CheapestPath:
+def cheapest_path(
+    costs: Floats,
+    uses: Floats,
+    limits: Floats,
+    *,
+    below: float,
+    num_rounds: int = NUM_ROUNDS,
+) -> CheapestPath:
     """Returns the cheapest path whose uses of each type sum up to no more than its limit.
 
     Args:
@@ -62,8 +69,9 @@ def cheapest_path(costs: Floats, uses: Floats, limits: Floats, *, below: float) 
         uses: Units of its type.
         limits: Units there are, `[types]`, each at least 1.
         below: Finite; a path that does not cost less is not looked for.
+        num_rounds: In which fees, and worths, are looked for, at least 1; labels do the rest.
     """
-    return _Search(costs, uses, limits, below).run()
+    return _Search(costs, uses, limits, below, num_rounds=num_rounds).run()
 
 
 def any_path(uses: Floats, limits: Floats) -> CheapestPath:
@@ -96,9 +104,17 @@ class _Search:
     """
 
     def __init__(
-        self, costs: Floats, uses: Floats, limits: Floats, below: float, *, aim: float = 0.0
+        self,
+        costs: Floats,
+        uses: Floats,
+        limits: Floats,
+        below: float,
+        *,
+        aim: float = 0.0,
+        num_rounds: int = NUM_ROUNDS,
     ) -> None:
         self._limits = limits
+        self._num_rounds = num_rounds
         self._aim = aim  # what the bound is raised to, at least
         self._num_types = len(limits)
         self._num_layers = len(costs) - 1
@@ -134,7 +150,7 @@ class _Search:
     def find_fees(self) -> None:
         """Raises the bound, as far as fees can, and meets paths within the limits on the way."""
         fees, scale = self._fees, 1.0
-        for _ in range(NUM_ROUNDS):
+        for _ in range(self._num_rounds):
             costs = self._costs + fees * self._uses
             rest = self._completions(costs)
             bound = float(rest[0, -1] - fees @ self._limits)
@@ -165,7 +181,7 @@ class _Search:
         """
         shares = np.full(self._num_types, 1 / self._num_types)
         found: list[tuple[float, Floats, Floats]] = []
-        for _ in range(NUM_ROUNDS):
+        for _ in range(self._num_rounds):
             worths = shares / self._limits
             spent = np.where(self._costs < np.inf, worths * self._uses, np.inf)
             rest = self._completions(spent)

@@ -14,6 +14,7 @@ _MODULE_OF = {
     "Adam": "ps_server.spec",
     "BagRows": "hetero_pipe.nn",
     "Batch": "hetero_pipe.data",
+    "BatchSpec": "hetero_pipe.nn",
     "Callback": "hetero_pipe.trainer",
     "CheckpointError": "hetero_pipe.errors",
     "Cluster": "hetero_pipe.cluster",
@@ -47,12 +48,14 @@ _MODULE_OF = {
     "Worker": "hetero_pipe.plan",
     "WorkerLost": "hetero_pipe.errors",
     "WorkersPlan": "hetero_pipe.plan",
+    "auto_plan": "hetero_pipe.planner",
     "default_plan": "hetero_pipe.trainer",
     "launch": "hetero_pipe",
     "read_criteo": "hetero_pipe.data",
     "read_csv": "hetero_pipe.data",
     "read_parquet": "hetero_pipe.data",
     "synthetic_criteo": "hetero_pipe.data",
+    "trace": "hetero_pipe.nn",
 }
 
 __all__ = sorted(_MODULE_OF)  # noqa: PLE0605  # a list, which ruff cannot see

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetero_pipe.pipeline.timeline import Timeline
+from hetero_pipe.plan import Comparison
 from hetero_pipe.units import format_seconds
 from ps_server.spans import Spans
 
@@ -76,6 +77,7 @@ class Summary:
         num_servers: 0 if the tables are in this process.
         num_cores: That this process may run on.
         servers: Where their time went; none if nobody traced them.
+        comparison: With what was predicted; None if nothing was.
     """
 
     timeline: Timeline
@@ -87,6 +89,7 @@ class Summary:
     num_servers: int
     num_cores: int
     servers: tuple[ServerTime, ...] = ()
+    comparison: Comparison | None = None
 
     @property
     def num_steps(self) -> int:
@@ -146,7 +149,8 @@ class Summary:
                 f"bound 1 / {self.timeline.bottleneck}: {self.bound:,.0f} samples/s, "
                 f"{self.reached:.0%} of it reached"
             )
-        return "\n".join([*lines, f"advice: {self.advice}"])
+        lines.append(f"advice: {self.advice}")
+        return "\n".join(lines if self.comparison is None else [*lines, f"{self.comparison}"])
 
 
 # The rules of advice, the first that has something to say is heard.

@@ -5,6 +5,7 @@ the other. Nothing here decides, and nothing here runs.
 """
 
 from hetero_pipe.plan.breakdown import RESOURCES, Breakdown, Part
+from hetero_pipe.plan.comparison import Comparison, compare
 from hetero_pipe.plan.plan import Plan
 from hetero_pipe.plan.planning import Measured, MeasuredStage, Planning
 from hetero_pipe.plan.prediction import MemoryPrediction, Prediction, StagePrediction
@@ -21,6 +22,7 @@ __all__ = [
     "STAGES",
     "WIRES",
     "Breakdown",
+    "Comparison",
     "Measured",
     "MeasuredStage",
     "MemoryPrediction",
@@ -34,4 +36,5 @@ __all__ = [
     "TablePlan",
     "Worker",
     "WorkersPlan",
+    "compare",
 ]

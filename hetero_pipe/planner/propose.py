@@ -97,7 +97,7 @@ def propose(
     best = min(searches, key=lambda kind: searches[kind].loss, default="")
     if not best or searches[best].plan is None:
         raise PlanError(told_remedies(model, space, aim, list(kinds.values())))
-    plan = lean(searches[best].predicted(), model, aim)
+    plan = lean(searches[best].predicted(), model, aim, min_staleness=space.min_staleness)
     others = sorted((k for k in kinds if k != best), key=lambda kind: searches[kind].loss)
     return Proposal(
         plan=addressed(plan, model.cluster),

@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from hetero_pipe.pipeline import ServerTime, Summary, Timeline
-from hetero_pipe.plan import Plan
+from hetero_pipe.plan import Measured, MeasuredStage, Plan, compare
 
-__all__ = ["Evaluation", "FitResult", "summarize"]
+__all__ = ["Evaluation", "FitResult", "measured", "summarize"]
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,17 @@ def summarize(
 ) -> Summary:
     """Returns the summary of one worker of a plan, of its own stages and samples."""
     mode = plan.workers.mode
+    num_cores = len(os.sched_getaffinity(0))
+    found = measured(timeline, seconds=seconds)
+    comparison = None
+    if found is not None and plan.predicted is not None:
+        comparison = compare(
+            plan.predicted,
+            found,
+            batch_planned=plan.batch_size,
+            batch=num_samples / found.num_steps,
+            num_cores=num_cores,
+        )
     return Summary(
         timeline=timeline,
         num_samples=num_samples,
@@ -97,6 +108,22 @@ def summarize(
         mode=mode,
         num_workers=plan.workers.num_dense,
         num_servers=len(plan.servers or ()),
-        num_cores=len(os.sched_getaffinity(0)),
+        num_cores=num_cores,
         servers=servers,
+        comparison=comparison,
+    )
+
+
+def measured(timeline: Timeline, *, seconds: float) -> Measured | None:
+    """Returns what a step of one worker took; None if there was none."""
+    num_steps = min((stage.num_steps for stage in timeline.stages), default=0)
+    if not num_steps or not seconds:
+        return None
+    return Measured(
+        seconds / num_steps,
+        tuple(
+            MeasuredStage(stage.name, stage.busy / num_steps, stage.cpu / num_steps)
+            for stage in timeline.stages
+        ),
+        num_steps,
     )

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from hetero_pipe.data import Reader
 from hetero_pipe.errors import ConfigError
-from hetero_pipe.nn import DenseStep, Device, Loss, find_embeddings, say_settings
-from hetero_pipe.plan import Plan, Worker
+from hetero_pipe.nn import DenseStep, Device, Loss, find_embeddings, say_settings, trace
+from hetero_pipe.plan import Plan, Planning, Worker
 from hetero_pipe.trainer.build import check_plan, default_plan
 from hetero_pipe.trainer.callbacks import Callback, Progress
 from hetero_pipe.trainer.fit import Fit
@@ -22,7 +22,7 @@ from hetero_pipe.trainer.keeper import DensePart, Keeper
 from hetero_pipe.trainer.loop import TrainLoop
 from hetero_pipe.trainer.membership import Membership
 from hetero_pipe.trainer.prediction import evaluate, predict
-from hetero_pipe.trainer.result import Evaluation, FitResult
+from hetero_pipe.trainer.result import Evaluation, FitResult, measured
 from hetero_pipe.trainer.stages import Prediction
 
 __all__ = ["Trainer"]
@@ -56,7 +56,9 @@ class Trainer:
         fresh: Drop this model's tables on the servers first, if they are there.
             Otherwise training goes on with their rows.
         plan: What runs where; by default `default_plan(model, ...)`. A plan
-            brings its own servers and staleness.
+            brings its own servers and staleness. A `Planning`, such as
+            `hp.auto_plan(reader)`, chooses one for the model, and is told after
+            each `fit` what that took.
         worker: Which of the plan's workers this process is; None is the one of
             a plan of one. Each worker runs the same calls, and they act as one:
             a reader's batches are shared out, what is returned is of all of
@@ -81,7 +83,7 @@ class Trainer:
         staleness: int = 0,
         connect_timeout: float = 40.0,
         fresh: bool = False,
-        plan: Plan | None = None,
+        plan: Plan | Planning | None = None,
         worker: Worker | None = None,
     ) -> None:
         self._embeddings = find_embeddings(model)
@@ -90,7 +92,13 @@ class Trainer:
                 f"a model needs an hp.Embedding, got none in {type(model).__name__}; "
                 "a model without tables is trained by Paddle alone"
             )
-        self.plan = plan or default_plan(model, servers=servers, staleness=staleness)
+        self._planning = None if plan is None or isinstance(plan, Plan) else plan
+        if plan is None:
+            self.plan = default_plan(model, servers=servers, staleness=staleness)
+        elif isinstance(plan, Plan):
+            self.plan = plan
+        else:
+            self.plan = plan.choose(trace(model, plan.sample, loss=loss))
         check_plan(self.plan, self._embeddings)
         me = worker or Worker()
         me.check(self.plan.workers)
@@ -223,6 +231,9 @@ class Trainer:
             )
             result = fit.run(reader, epochs=epochs, max_steps=max_steps)
             found.update(result.to_dict())
+        took = measured(result.timeline, seconds=result.seconds)
+        if self._planning is not None and took is not None:
+            self._planning.learn(self.plan, took)
         return result
 
     def evaluate(self, reader: Reader) -> Evaluation:

@@ -25,9 +25,13 @@ def load_model(name: str, **arguments: Any) -> Any:  # a paddle.nn.Layer, which 
     module = _load(Path(path))
     made = getattr(module, class_name, None)
     if not isinstance(made, type):
-        classes = [each for each, value in vars(module).items() if isinstance(value, type)]
+        classes = [
+            each
+            for each, value in vars(module).items()
+            if isinstance(value, type) and value.__module__ == module.__name__
+        ]
         raise ConfigError(
-            f"a model is a class of {path}, got {class_name!r}; it has {', '.join(classes)}"
+            f"a model is a class of {path}, got {class_name!r}; it has {', '.join(classes) or 'none'}"
         )
     try:
         return made(**arguments)

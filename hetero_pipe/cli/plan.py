@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import socket
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -18,7 +19,16 @@ from hetero_pipe.cost import CostModel, Workload
 from hetero_pipe.data import Reader, measure_statistics, read_csv, read_parquet
 from hetero_pipe.errors import ConfigError, PlanError
 from hetero_pipe.plan import MODES, WIRES
-from hetero_pipe.planner import AIMS, Aim, Proposal, Space, explain, propose, workload_of
+from hetero_pipe.planner import (
+    AIMS,
+    Aim,
+    Proposal,
+    Space,
+    explain,
+    load_profile,
+    propose,
+    workload_of,
+)
 
 __all__ = ["add_to"]
 
@@ -86,6 +96,13 @@ def add_to(commands: Any) -> None:  # argparse's sub-parsers, whose class is pri
     add = aim.add_argument
     add("--objective", choices=AIMS, default="throughput", help="default: %(default)s")
     add("--throughput", metavar="N", type=float, default=0.0, help="samples/s, at the least")
+    add(
+        "--profile",
+        metavar="FILE",
+        type=Path,
+        help="of what runs here have shown, as hp.auto_plan(profile=) keeps it; "
+        "default: ~/.cache/hetero_pipe/profile-HOST.json",
+    )
     add("--seconds", metavar="S", type=float, default=40.0, help="to search; default: %(default)s")
     output = parser.add_argument_group("output")
     add = output.add_argument
@@ -100,7 +117,7 @@ def _run(options: argparse.Namespace, _: Sequence[str]) -> int:
     cluster = _cluster(options.cluster)
     with few_words():
         workload = _workload(options)
-    model = CostModel(cluster, workload)
+    model = CostModel(cluster, workload, corrections=load_profile(_profile(options.profile)))
     try:
         proposal = propose(model, space, aim, seconds=options.seconds)
     except PlanError as error:
@@ -135,6 +152,11 @@ def _space(options: argparse.Namespace) -> Space:
 
 def _cluster(path: Path | None) -> Cluster:
     return Cluster((this_host(),)) if path is None else load_cluster(path)
+
+
+def _profile(path: Path | None) -> Path:
+    name = f"profile-{socket.gethostname()}.json"
+    return path or Path.home() / ".cache" / "hetero_pipe" / name
 
 
 def _workload(options: argparse.Namespace) -> Workload:

@@ -152,7 +152,7 @@ def _proof(proposal: Proposal) -> str:
 
 
 def _percent(share: float) -> str:
-    return f"{share:.0%}" if share >= 0.1 or share == 0 else f"{share:.2%}"
+    return f"{share:.0%}" if share >= 0.0995 or share == 0 else f"{share:.2%}"
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:

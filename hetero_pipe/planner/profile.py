@@ -2,6 +2,7 @@
 
 import logging
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from hetero_pipe.cost import Corrections
@@ -46,5 +47,6 @@ def save_profile(corrections: Corrections, path: Path) -> None:
         new.write_text(corrections.to_json(), encoding="utf-8")
         new.replace(path)
     except OSError as error:
-        new.unlink(missing_ok=True)
+        with suppress(OSError):
+            new.unlink(missing_ok=True)
         raise ConfigError(f"a profile must be writable, got {path}: {error}") from error

@@ -25,8 +25,8 @@ FOLDER = Path(__file__).parent
 QUICK = ("deepfm-512-server-k2", "emulated-wide_deep-2048-server-k2")
 HEADER = (
     "| configuration | predicted ms | measured ms (min, max) | error | spread "
-    "| predicted MB | measured MB | error | busiest stage | CPU ms, all processes |\n"
-    "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
+    "| predicted MB | measured MB | error | busiest stage | CPU ms | others |\n"
+    "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
 )
 
 
@@ -98,6 +98,8 @@ def result(config: Config, runs: Sequence[Measured], predicted: Predicted | None
         "repeats_s": steps,
         "repeats_bytes": sizes,
         "spread": spread(steps),
+        "core_speeds": [run.core_speed for run in runs],
+        "others": max(run.others for run in runs),
         "predicted_stages": predicted and dict(predicted.stages),
         "measured": asdict(middle),
         "config": asdict(config),
@@ -145,6 +147,7 @@ def row(found: dict[str, Any]) -> str:
         _percent(error(found, "bytes")),
         f"{longest} {1e3 * stages[longest]['busy']:.2f} ms",
         f"{1e3 * sum(found['measured']['cpu'].values()):.1f}",
+        f"{found['others']:.0%}",
     ]
     return f"| {' | '.join(cells)} |"
 

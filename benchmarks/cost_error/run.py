@@ -35,6 +35,9 @@ class Measured:
         stages: By worker and stage, seconds a step: `busy`, and `cpu` on a core.
         cpu: Seconds a step on cores, by process.
         num_rows: Of each table.
+        others: The share of all cores that had something else to do meanwhile.
+        core_speed: FLOP/s of a core in small matmuls, just before and after: a virtual
+            machine's cores are not the same all the time.
     """
 
     step: float
@@ -43,6 +46,8 @@ class Measured:
     stages: Mapping[str, Mapping[str, float]]
     cpu: Mapping[str, float]
     num_rows: Mapping[str, int]
+    others: float
+    core_speed: float
 
 
 def run_config(config: Config, *, verbose: bool = False) -> Measured:
@@ -85,27 +90,44 @@ def run_config(config: Config, *, verbose: bool = False) -> Measured:
         for worker in workers.values():
             _told(config, worker)  # it begins
         cpu = {process.pid: _cpu_of(process.pid) for process, _ in servers}
+        start = _cpu_of_all()
         found = {stages[0]: _told(config, first)}
+        of_all = [after - before for before, after in zip(start, _cpu_of_all(), strict=True)]
         used = {pid: _cpu_of(pid) - seconds for pid, seconds in cpu.items()}
         peaks = {pid: peak_bytes(pid) - size for pid, size in before.items()}
         found |= {stage: _told(config, workers[stage]) for stage in stages[1:]}
-    return _measured(found, peaks, used)
+    return _measured(found, peaks, used, of_all)
 
 
 def _measured(
-    found: Mapping[str, dict], peaks: Mapping[int, int], used: Mapping[int, float]
+    found: Mapping[str, dict],
+    peaks: Mapping[int, int],
+    used: Mapping[int, float],
+    of_all: Sequence[float],
 ) -> Measured:
     first = next(iter(found.values()))
+    num_steps = first["num_steps"]
     sizes = {stage: each["peak_bytes"] for stage, each in found.items()}
     sizes |= {f"server {i}": size for i, size in enumerate(peaks.values())}
     cpu = {stage: each["cpu"] for stage, each in found.items()}
-    cpu |= {f"server {i}": each / first["num_steps"] for i, each in enumerate(used.values())}
+    cpu |= {f"server {i}": each / num_steps for i, each in enumerate(used.values())}
     stages = {
         name if stage == "whole" else f"{stage} {name}": seconds
         for stage, each in found.items()
         for name, seconds in each["stages"].items()
     }
-    return Measured(first["step"], sum(sizes.values()), sizes, stages, cpu, first["num_rows"])
+    busy, idle = of_all
+    others = max(busy - num_steps * sum(cpu.values()), 0.0) / (busy + idle)
+    return Measured(
+        first["step"],
+        sum(sizes.values()),
+        sizes,
+        stages,
+        cpu,
+        first["num_rows"],
+        others,
+        first["core_speed"],
+    )
 
 
 def _told(config: Config, worker: subprocess.Popen) -> dict:
@@ -157,3 +179,10 @@ def _free_addresses(number: int) -> list[str]:
 def _cpu_of(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS_PER_SECOND  # user and system
+
+
+def _cpu_of_all() -> tuple[float, float]:
+    """Returns the seconds in which cores of the machine were busy, or not theirs, and idle."""
+    fields = [int(each) for each in Path("/proc/stat").read_text().split()[1:9]]
+    idle = fields[3] + fields[4]  # idle, and waiting for a disk
+    return (sum(fields) - idle) / TICKS_PER_SECOND, idle / TICKS_PER_SECOND

@@ -6,6 +6,7 @@ that what is added is of tables, dense part, and batches under way.
 
 import argparse
 import json
+import statistics
 import sys
 import time
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ import hetero_pipe as hp
 if __name__ == "__main__":
     hp.launch.begin()
 
+import numpy as np
 import paddle
 from build import model_of, optimizer_of
 from config import Config
@@ -98,10 +100,13 @@ def main(arguments: Sequence[str]) -> None:
         warm = trainer.fit(Repeated(samples.steady, len(samples.steady)), callbacks=[])
         step = warm.seconds / len(samples.steady)
         num_steps = min(max(int(SECONDS / step), LEAST_STEPS), MOST_STEPS)
+        speeds = [core_speed()] if worker.stage != "dense" else []
         tell({"begins": True})
         times, cpu = StepTimes(), time.process_time()
         result = trainer.fit(Repeated(samples.steady, num_steps), callbacks=[times])
         cpu = time.process_time() - cpu
+        num_steps = result.num_steps  # of a dense worker, those of who reads
+        speeds += [core_speed()] if worker.stage != "dense" else []
         num_rows = trainer.num_rows() if worker.stage != "dense" else {}
     found = {
         "cpu": cpu / num_steps,
@@ -114,8 +119,20 @@ def main(arguments: Sequence[str]) -> None:
         },
     }
     if worker.stage != "dense":
+        found["core_speed"] = statistics.mean(speeds)
         found["step"] = times.steady(4 + config.staleness)
     tell(found)
+
+
+def core_speed() -> float:
+    """Returns the FLOP/s of a core right now, by matmuls that its caches hold."""
+    one = paddle.to_tensor(np.ones((256, 256), np.float32), place=paddle.CPUPlace())
+    times = []
+    for _ in range(20):
+        start = time.perf_counter()
+        paddle.matmul(one, one)
+        times.append(time.perf_counter() - start)
+    return 2 * 256**3 / statistics.median(times)
 
 
 def tell(found: dict[str, Any]) -> None:

@@ -31,7 +31,8 @@ def load_model(name: str, **arguments: Any) -> Any:  # a paddle.nn.Layer, which 
             if isinstance(value, type) and value.__module__ == module.__name__
         ]
         raise ConfigError(
-            f"a model is a class of {path}, got {class_name!r}; it has {', '.join(classes) or 'none'}"
+            f"a model is a class of {path}, got {class_name!r}; "
+            f"it has {', '.join(classes) or 'none'}"
         )
     try:
         return made(**arguments)

@@ -12,10 +12,11 @@ from hetero_pipe.plan import Comparison
 from hetero_pipe.units import format_seconds
 from ps_server.spans import Spans
 
-__all__ = ["ServerTime", "Summary"]
+__all__ = ["ENOUGH_STEPS", "ServerTime", "Summary"]
 
-# Below, filling and emptying the pipeline is a good part of the run.
 ENOUGH_STEPS = 20
+"""Below, filling and emptying the pipeline is a good part of the run."""
+
 # What is busy for more of the time is what bounds the run: no other change gains over a ninth.
 BUSY = 0.9
 # What takes more of the time is worth a word.
@@ -77,7 +78,7 @@ class Summary:
         num_servers: 0 if the tables are in this process.
         num_cores: That this process may run on.
         servers: Where their time went; none if nobody traced them.
-        comparison: With what was predicted; None if nothing was.
+        comparison: With what was predicted; None if nothing was, or too few steps ran.
     """
 
     timeline: Timeline
@@ -150,7 +151,7 @@ class Summary:
                 f"{self.reached:.0%} of it reached"
             )
         lines.append(f"advice: {self.advice}")
-        return "\n".join(lines if self.comparison is None else [*lines, f"{self.comparison}"])
+        return "\n".join(lines if self.comparison is None else [*lines, str(self.comparison)])
 
 
 # The rules of advice, the first that has something to say is heard.

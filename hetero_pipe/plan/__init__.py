@@ -5,9 +5,10 @@ the other. Nothing here decides, and nothing here runs.
 """
 
 from hetero_pipe.plan.breakdown import RESOURCES, Breakdown, Part
-from hetero_pipe.plan.comparison import Comparison, compare
+from hetero_pipe.plan.comparison import Comparison, ComparisonRow
+from hetero_pipe.plan.measured import Measured, MeasuredStage
 from hetero_pipe.plan.plan import Plan
-from hetero_pipe.plan.planning import Measured, MeasuredStage, Planning
+from hetero_pipe.plan.planning import Planning
 from hetero_pipe.plan.prediction import MemoryPrediction, Prediction, StagePrediction
 from hetero_pipe.plan.processes import ROLES, ProcessPlan
 from hetero_pipe.plan.stage import STAGES, StagePlan
@@ -23,6 +24,7 @@ __all__ = [
     "WIRES",
     "Breakdown",
     "Comparison",
+    "ComparisonRow",
     "Measured",
     "MeasuredStage",
     "MemoryPrediction",
@@ -36,5 +38,4 @@ __all__ = [
     "TablePlan",
     "Worker",
     "WorkersPlan",
-    "compare",
 ]

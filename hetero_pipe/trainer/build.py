@@ -15,12 +15,14 @@ from hetero_pipe.nn import (
     Device,
     Embedding,
     Group,
+    Loss,
     available_devices,
     current_device,
     find_embeddings,
+    trace,
 )
 from hetero_pipe.pipeline import Executor, Stage, StalenessGate
-from hetero_pipe.plan import Plan, StagePlan, TablePlan, WorkersPlan
+from hetero_pipe.plan import Plan, Planning, StagePlan, TablePlan, WorkersPlan
 from hetero_pipe.trainer.device_tables import DeviceTables
 from hetero_pipe.trainer.sparse import SparseWorker
 from hetero_pipe.trainer.stages import (
@@ -40,6 +42,7 @@ __all__ = [
     "build_prediction",
     "build_training",
     "check_plan",
+    "choose_plan",
     "default_plan",
 ]
 
@@ -100,6 +103,21 @@ def default_plan(
         staleness=staleness,
         workers=workers,
     )
+
+
+def choose_plan(
+    model: Any,  # a paddle.nn.Layer
+    planning: Planning,
+    *,
+    loss: Loss | None,
+) -> Plan:
+    """Returns the plan that a planning chooses for a model.
+
+    Raises:
+        TraceError: The model cannot be traced.
+        PlanError: No plan fits.
+    """
+    return planning.choose(trace(model, planning.sample, loss=loss))
 
 
 @dataclass(frozen=True)
@@ -230,12 +248,20 @@ def _slots(plan: Plan) -> Mapping[str, tuple[str, ...]]:
 
 
 def check_plan(plan: Plan, embeddings: Mapping[str, Embedding]) -> None:
-    """Refuses a plan of other tables than the model's.
+    """Refuses a plan of other tables than the model's, and what a Trainer does not run.
 
     Raises:
-        PlanError: The names, dims or slots differ.
+        PlanError: The names, dims or slots differ, or rows live where no Trainer has them.
     """
     planned = {table.name: (table.dim, table.slots) for table in plan.tables}
     built = {name: (layer.dim, layer.slots) for name, layer in embeddings.items()}
     if planned != built:
         raise PlanError(f"a plan is of the model's tables, got {planned} planned and {built} built")
+    home = "device" if plan.workers.has_own_tables else "host"
+    for table in plan.tables:
+        if table.home not in (home, "host") or table.cached_rows:
+            raise PlanError(
+                f"in mode {plan.workers.mode} a Trainer has each table whole, with home={home!r}, "
+                f"got home={table.home!r} and cached_rows={table.cached_rows} of table "
+                f"{table.name!r}; plan without --wide"
+            )

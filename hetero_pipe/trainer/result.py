@@ -1,14 +1,16 @@
 """What training and evaluation found."""
 
 import os
+import resource
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from hetero_pipe.pipeline import ServerTime, Summary, Timeline
-from hetero_pipe.plan import Measured, MeasuredStage, Plan, compare
+from hetero_pipe.pipeline import ENOUGH_STEPS, ServerTime, Summary, Timeline
+from hetero_pipe.plan import Comparison, Measured, MeasuredStage, Plan
+from hetero_pipe.units import KiB
 
-__all__ = ["Evaluation", "FitResult", "measured", "summarize"]
+__all__ = ["Evaluation", "FitResult", "summarize"]
 
 
 @dataclass(frozen=True)
@@ -87,19 +89,11 @@ def summarize(
     seconds: float,
     servers: tuple[ServerTime, ...] = (),
 ) -> Summary:
-    """Returns the summary of one worker of a plan, of its own stages and samples."""
+    """Returns the summary of one worker of a plan, of its own stages and samples.
+
+    What was predicted stands beside it, if the plan has that and enough steps ran to tell.
+    """
     mode = plan.workers.mode
-    num_cores = len(os.sched_getaffinity(0))
-    found = measured(timeline, seconds=seconds)
-    comparison = None
-    if found is not None and plan.predicted is not None:
-        comparison = compare(
-            plan.predicted,
-            found,
-            batch_planned=plan.batch_size,
-            batch=num_samples / found.num_steps,
-            num_cores=num_cores,
-        )
     return Summary(
         timeline=timeline,
         num_samples=num_samples,
@@ -108,22 +102,27 @@ def summarize(
         mode=mode,
         num_workers=plan.workers.num_dense,
         num_servers=len(plan.servers or ()),
-        num_cores=num_cores,
+        num_cores=len(os.sched_getaffinity(0)),
         servers=servers,
-        comparison=comparison,
+        comparison=_comparison(plan, timeline, num_samples=num_samples, seconds=seconds),
     )
 
 
-def measured(timeline: Timeline, *, seconds: float) -> Measured | None:
-    """Returns what a step of one worker took; None if there was none."""
+def _comparison(
+    plan: Plan, timeline: Timeline, *, num_samples: int, seconds: float
+) -> Comparison | None:
     num_steps = min((stage.num_steps for stage in timeline.stages), default=0)
-    if not num_steps or not seconds:
+    if plan.predicted is None or num_steps < ENOUGH_STEPS:
         return None
-    return Measured(
-        seconds / num_steps,
-        tuple(
+    measured = Measured(
+        step_seconds=seconds / num_steps,
+        samples=num_samples / num_steps,
+        stages=tuple(
             MeasuredStage(stage.name, stage.busy / num_steps, stage.cpu / num_steps)
             for stage in timeline.stages
         ),
-        num_steps,
+        num_steps=num_steps,
+        num_cores=len(os.sched_getaffinity(0)),
+        peak_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KiB,
     )
+    return Comparison(plan.predicted, measured, plan.batch_size)

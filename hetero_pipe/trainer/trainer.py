@@ -13,16 +13,16 @@ from numpy.typing import NDArray
 
 from hetero_pipe.data import Reader
 from hetero_pipe.errors import ConfigError
-from hetero_pipe.nn import DenseStep, Device, Loss, find_embeddings, say_settings, trace
+from hetero_pipe.nn import DenseStep, Device, Loss, find_embeddings, say_settings
 from hetero_pipe.plan import Plan, Planning, Worker
-from hetero_pipe.trainer.build import check_plan, default_plan
+from hetero_pipe.trainer.build import check_plan, choose_plan, default_plan
 from hetero_pipe.trainer.callbacks import Callback, Progress
 from hetero_pipe.trainer.fit import Fit
 from hetero_pipe.trainer.keeper import DensePart, Keeper
 from hetero_pipe.trainer.loop import TrainLoop
 from hetero_pipe.trainer.membership import Membership
 from hetero_pipe.trainer.prediction import evaluate, predict
-from hetero_pipe.trainer.result import Evaluation, FitResult, measured
+from hetero_pipe.trainer.result import Evaluation, FitResult
 from hetero_pipe.trainer.stages import Prediction
 
 __all__ = ["Trainer"]
@@ -56,9 +56,9 @@ class Trainer:
         fresh: Drop this model's tables on the servers first, if they are there.
             Otherwise training goes on with their rows.
         plan: What runs where; by default `default_plan(model, ...)`. A plan
-            brings its own servers and staleness. A `Planning`, such as
-            `hp.auto_plan(reader)`, chooses one for the model, and is told after
-            each `fit` what that took.
+            brings its own servers and staleness. A `Planning`, as `hp.auto_plan`
+            returns, chooses it for the model, which is traced for that, and is told
+            after each `fit` of enough steps what it took.
         worker: Which of the plan's workers this process is; None is the one of
             a plan of one. Each worker runs the same calls, and they act as one:
             a reader's batches are shared out, what is returned is of all of
@@ -66,7 +66,8 @@ class Trainer:
 
     Raises:
         ConfigError: An argument is wrong, or the model has no Embedding.
-        PlanError: The plan is of another model, or has no such worker.
+        PlanError: The plan is of another model, or has no such worker; or none fits.
+        TraceError: A plan was to be chosen, and the model cannot be traced.
         ServerUnavailable: A server did not answer in time.
         SpecMismatch: A server has a table of that name with another spec.
         RouteMismatch: The servers serve as part of another set.
@@ -93,12 +94,10 @@ class Trainer:
                 "a model without tables is trained by Paddle alone"
             )
         self._planning = None if plan is None or isinstance(plan, Plan) else plan
-        if plan is None:
-            self.plan = default_plan(model, servers=servers, staleness=staleness)
-        elif isinstance(plan, Plan):
-            self.plan = plan
-        else:
-            self.plan = plan.choose(trace(model, plan.sample, loss=loss))
+        if self._planning is not None:
+            plan = choose_plan(model, self._planning, loss=loss)
+        assert plan is None or isinstance(plan, Plan), "a planning has chosen"
+        self.plan = plan or default_plan(model, servers=servers, staleness=staleness)
         check_plan(self.plan, self._embeddings)
         me = worker or Worker()
         me.check(self.plan.workers)
@@ -231,9 +230,8 @@ class Trainer:
             )
             result = fit.run(reader, epochs=epochs, max_steps=max_steps)
             found.update(result.to_dict())
-        took = measured(result.timeline, seconds=result.seconds)
-        if self._planning is not None and took is not None:
-            self._planning.learn(self.plan, took)
+        if self._planning is not None and result.summary.comparison is not None:
+            self._planning.learn(self.plan, result.summary.comparison.measured)
         return result
 
     def evaluate(self, reader: Reader) -> Evaluation:

@@ -20,7 +20,7 @@ def learned(corrections, busy):
         predicted=PREDICTED,  # the pull is busy for 4 ms
     )
     stages = (MeasuredStage("pull", busy, busy),)
-    return corrections.learned(plan, Measured(1.0, stages, num_steps=1))
+    return corrections.learned(plan, Measured(1.0, 512.0, stages, num_steps=1, num_cores=2))
 
 
 def test_the_first_measurement_is_taken_whole():

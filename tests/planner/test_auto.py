@@ -65,7 +65,7 @@ def measured_by(model, plan):
     """Returns what a machine that is as `model` says would measure."""
     found = model.predict(plan)
     stages = tuple(MeasuredStage(s.name, s.busy, s.cpu) for s in found.stages)
-    return Measured(found.step_seconds, stages, num_steps=100)
+    return Measured(found.step_seconds, found.samples, stages, num_steps=100, num_cores=4)
 
 
 def test_a_planted_wrong_rate_is_unlearned(tmp_path):
@@ -103,7 +103,7 @@ def test_a_profile_goes_to_a_file_and_back(tmp_path):
     planning = auto_plan(batch_of(), cluster=cluster_of(), max_staleness=0)
     plan = planning.choose(GRAPH)
     stages = (MeasuredStage("pull", 0.5, 0.1), MeasuredStage("unheard of", 1.0, 1.0))
-    planning.learn(plan, Measured(1.0, stages, num_steps=3))
+    planning.learn(plan, Measured(1.0, 256.0, stages, num_steps=3, num_cores=4))
     assert [key.stage for key in planning.corrections.factors] == ["pull"]
     save_profile(planning.corrections, tmp_path / "p.json")
     assert load_profile(tmp_path / "p.json") == planning.corrections
@@ -114,5 +114,5 @@ def test_a_profile_goes_to_a_file_and_back(tmp_path):
 def test_a_plan_that_nobody_predicted_teaches_nothing():
     planning = auto_plan(batch_of(), cluster=cluster_of(), max_staleness=0)
     plan = replace(planning.choose(GRAPH), predicted=None)
-    planning.learn(plan, Measured(1.0, (MeasuredStage("pull", 1.0, 1.0),), num_steps=1))
+    planning.learn(plan, Measured(1.0, 256.0, (MeasuredStage("pull", 1.0, 1.0),), 1, num_cores=4))
     assert planning.corrections.factors == {}

@@ -46,7 +46,8 @@ def simulate(
 
     Raises:
         ConfigError: The cluster has no such hosts, or conditions no such processes.
-        PlanError: Nobody predicted the plan, or nobody reads.
+        PlanError: Nobody predicted the plan, or its processes do not make up a job that
+            has room on the cluster.
     """
     prediction = prediction or plan.predicted
     conditions = conditions or Conditions()

@@ -500,5 +500,5 @@ def test_what_cannot_be_simulated_is_refused():
         simulate(plan(), conditions=Conditions(interpreter={"dens": 1.0}), **good)
     with pytest.raises(hp.ConfigError, match=r"1 whole.*rank=1"):
         simulate(plan(), conditions=Conditions(stragglers=(Straggler(1, 2.0),)), **good)
-    with pytest.raises(hp.ConfigError, match="has 1 machines"):
+    with pytest.raises(hp.PlanError, match="has 1 machines"):
         simulate(plan(machines=2), **good)

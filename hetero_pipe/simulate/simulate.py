@@ -166,6 +166,7 @@ class _Run:
             machine=process.machine.name,
             num_cores=round(process.machine.cores.capacity),
             timeline=timeline,
+            source_end=parts[-1].threads[0].ends[-1] if parts[-1].threads[0].ends else math.inf,
             ends=np.array([ends[step] for step in sorted(ends)], np.float64),
             mean_staleness=sum(gate.num_missed for gate in gates) / max(num_pulls, 1),
             max_staleness=max((gate.largest_seen for gate in gates), default=0),

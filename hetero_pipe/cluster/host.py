@@ -104,7 +104,7 @@ class Host:
     def _parts(self) -> tuple[Device | Switch, ...]:
         return (*self.devices, *self.switches)
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """Of each machine: `trainer`, or `trainer-0`, `trainer-1`, ... if there are several."""
         if self.count == 1:

@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from hetero_pipe.cost.job import Job
 from hetero_pipe.cost.memory import KEY_BYTES
+from hetero_pipe.cost.roles import Roles
 from hetero_pipe.cost.step import cores_time, gate_time, step_bounds
 from hetero_pipe.cost.traffic import Flow, network_times
 from hetero_pipe.plan import Part, StagePrediction
@@ -41,7 +43,7 @@ def _bounds(
     on_device = sum(stage.cost.on("device") for stage in stages)
     yield f"{roles.dense.device} of {roles.dense.host}", on_device * roles.readers_per_dense
     yield from ((f"cores of {host}", load) for host, load in loads.items())
-    yield from network_times(_flows(job), job.cluster).items()
+    yield from _network(job).items()
 
 
 def predict_loads(job: Job, stages: Sequence[StagePrediction]) -> dict[str, float]:
@@ -56,7 +58,8 @@ def predict_loads(job: Job, stages: Sequence[StagePrediction]) -> dict[str, floa
             for stage in stages:
                 if processes.role == "server":
                     # Of each reader's step, each server of the machine has its share.
-                    times = float(processes.per_machine * roles.num_readers)
+                    fewest = job.fewest.servers or processes
+                    times = float(fewest.per_machine * roles.num_readers)
                     costs.append((stage.cost, times, ("server",)))
                 elif stage.role == processes.role:
                     times = processes.per_machine * (
@@ -68,12 +71,29 @@ def predict_loads(job: Job, stages: Sequence[StagePrediction]) -> dict[str, floa
     return found
 
 
-def _flows(job: Job) -> Iterator[Flow]:
+def _network(job: Job) -> dict[str, float]:
+    """Returns the least seconds of a step by the links between machines.
+
+    Of all plans between two: what leaves the first machine of a kind rises or falls with
+    each number of machines, so that it is least at one of the corners. What leaves
+    several machines is not, and bounds nothing then.
+    """
+    times = []
+    for roles in job.roles.corners(job.fewest, job.most):
+        flows = tuple(_flows(job, roles))
+        times.append(job.once(("network", flows), partial(network_times, flows, job.cluster)))
+    if len(times) == 1:
+        return times[0]
+    names = [f"network of {host.name}" for host in job.cluster.hosts]
+    return {name: min(each.get(name, 0.0) for each in times) for name in names}
+
+
+def _flows(job: Job, roles: Roles) -> Iterator[Flow]:
     """Yields what goes over links between processes in one step of all readers.
 
     An all-reduce goes its own ways, and is in the dense stage alone.
     """
-    reader, servers, dense = job.roles.reader, job.roles.servers, job.roles.dense
+    reader, servers, dense = roles.reader, roles.servers, roles.dense
     num = job.roles.num_readers
     if servers is not None:
         keys = sum(job.pulled_rows(t) + job.rows(t) for t in job.tables("host")) * KEY_BYTES

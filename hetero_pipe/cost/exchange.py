@@ -1,13 +1,12 @@
 """What pull and push cost: rows of hosts, of each device, and shared out over devices."""
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 
 from hetero_pipe.cost.comm import all_gather_time, all_to_all_time
 from hetero_pipe.cost.compute import op_cost
 from hetero_pipe.cost.curve import Curve
 from hetero_pipe.cost.job import Job
 from hetero_pipe.cost.memory import FLOAT, KEY_BYTES
-from hetero_pipe.cost.rates import compute_rates
 from hetero_pipe.cost.table import (
     Link,
     TableRates,
@@ -30,24 +29,9 @@ def predict_pull(job: Job) -> Breakdown:
     Rows of hosts come over their link, those of a cache or a device from its memory,
     and those that are shared out from the devices that have them: keys there, rows back.
     """
-    link = server_link(job)
-    found = [
-        pull_cost(table, job.pulled_rows(table), _rates(job, table), link)
-        for table in job.tables("host")
-    ]
-    found += _calls(job, link)
-    for table in job.tables("host"):
-        hits = job.rows(table) - job.pulled_rows(table)
-        found.append(_on_device(job, table, "pull", hits) if hits else Breakdown())
-    for table in job.tables("device", "sharded"):
-        found.append(route_cost(job.rows(table), constants=job.constants))  # where each row is
-        found.append(_on_device(job, table, "pull", job.rows(table)))
-    for table in job.tables("sharded"):
-        for size in (KEY_BYTES, FLOAT * table.dim):
-            seconds = all_to_all_time(job.rows(table) * size, job.replicas)
-            found.append(Breakdown.of("all-to-all", seconds, "network"))
-    if job.roles.reader.role == "whole":
-        found.append(copy_cost(job, "upload"))
+    found = [job.once(("pull", *_key(job)), lambda: _pulled_from_hosts(job))]
+    if any(job.tables("device", "sharded")):
+        found.append(job.least_over_replicas("pull", _pulled_from_devices))
     return Breakdown.sum(found)
 
 
@@ -58,11 +42,56 @@ def predict_push(job: Job) -> Breakdown:
     are gathered over the host, which adds up those of one row. Where rows are shared
     out, gradients go to the device that has the row.
     """
+    found = [job.once(("push", *_key(job)), lambda: _pushed_to_hosts(job))]
+    if any(job.tables("device", "sharded")):
+        found.append(job.least_over_replicas("push", _pushed_to_devices))
+    return Breakdown.sum(found)
+
+
+def _key(job: Job) -> tuple[Hashable, ...]:
+    """Returns all that the way to rows of hosts depends on."""
+    roles = job.roles
+    places = tuple((each.role, each.host, each.device) for each in roles.processes)
+    return (places, job.fewest.num_servers, job.most.num_servers, job.homes)
+
+
+def _pulled_from_hosts(job: Job) -> Breakdown:
+    link = server_link(job)
+    found = [
+        pull_cost(table, job.pulled_rows(table), _rates(job, table), link)
+        for table in job.tables("host")
+    ]
+    found += _calls(job, link)
+    for table in job.tables("host"):
+        hits = job.rows(table) - job.pulled_rows(table)
+        found.append(_on_device(job, table, "pull", hits) if hits else Breakdown())
+    if job.roles.reader.role == "whole":
+        found.append(copy_cost(job, "upload"))
+    return Breakdown.sum(found)
+
+
+def _pulled_from_devices(job: Job) -> Breakdown:
+    found = []
+    for table in job.tables("device", "sharded"):
+        found.append(route_cost(job.rows(table), constants=job.constants))  # where each row is
+        found.append(_on_device(job, table, "pull", job.rows(table)))
+    for table in job.tables("sharded"):
+        for size in (KEY_BYTES, FLOAT * table.dim):
+            seconds = all_to_all_time(job.rows(table) * size, job.replicas)
+            found.append(Breakdown.of("all-to-all", seconds, "network"))
+    return Breakdown.sum(found)
+
+
+def _pushed_to_hosts(job: Job) -> Breakdown:
     link = server_link(job)
     found = [
         push_cost(table, job.rows(table), _rates(job, table), link) for table in job.tables("host")
     ]
-    found += _calls(job, link)
+    return Breakdown.sum((*found, *_calls(job, link)))
+
+
+def _pushed_to_devices(job: Job) -> Breakdown:
+    found = []
     for table in job.tables("device"):
         found.append(_gather_cost(job, table))
         found.append(_on_device(job, table, "push", job.rows_of_all(table)))
@@ -85,12 +114,14 @@ def server_link(job: Job) -> Link:
     calls = cluster.rates_of("grpc_call", host=reader.name)
     message_bytes = cluster.rates_of("grpc_byte", host=reader.name)
     return Link(
-        num_servers=job.roles.num_servers,
-        ways=None if is_near else cluster.ways(reader.names[0], host.names[-1]),
+        num_servers=job.fewest.num_servers,
+        ways=None if is_near else job.ways(reader.names[0], host.names[-1]),
         uplink=uplink(cluster, reader.names[0]),
         call=calls[0].value.median if calls else constants.call,
         message_byte=message_bytes[-1].value.median if message_bytes else constants.message_byte,
-        skew=job.workload.skew,
+        # The least share of the keys is that of the most servers.
+        skew=min(job.workload.skew, job.fewest.num_servers)
+        * (job.fewest.num_servers / job.most.num_servers),
     )
 
 
@@ -105,7 +136,10 @@ def exchange_assumed(job: Job) -> Iterator[str]:
 
 def _rates(job: Job, table: Table) -> TableRates:
     host = (job.roles.servers or job.roles.reader).host
-    return table_rates(job.cluster, host, table, constants=job.constants)
+    return job.once(
+        ("table rates", host, table.name),
+        lambda: table_rates(job.cluster, host, table, constants=job.constants),
+    )
 
 
 def _calls(job: Job, link: Link) -> Iterator[Breakdown]:
@@ -130,7 +164,7 @@ def _gather_cost(job: Job, table: Table) -> Breakdown:
     if num == 1:
         return Breakdown()
     of_one, of_all = job.rows(table), num * job.rows(table)
-    core = compute_rates(job.cluster, job.roles.dense.host, "cpu", constants=job.constants)
+    core = job.rates(job.roles.dense.host, "cpu")
     gathered = all_gather_time(of_all * (KEY_BYTES + width), job.replicas)
     return Breakdown.sum(
         (
@@ -159,5 +193,5 @@ def _copied(job: Job, label: str, num_bytes: float) -> Breakdown:
     if rates:
         measured = Curve.of([(float(r.size or 1), (r.size or 1) / r.value.median) for r in rates])
         return Breakdown.of(label, measured.at(num_bytes), "network")
-    ways = cluster.ways(host.names[0], f"{host.names[0]}/{dense.device}:0")
+    ways = job.ways(host.names[0], f"{host.names[0]}/{dense.device}:0")
     return Breakdown.of(label, ways.time(num_bytes), "network")

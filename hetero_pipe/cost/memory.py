@@ -1,6 +1,7 @@
 """What stays in memory: of a worker's device, of its process, and of a server."""
 
 import math
+from collections.abc import Iterator
 
 from hetero_pipe.cost.constants import Constants
 from hetero_pipe.cost.workload import Workload
@@ -31,8 +32,8 @@ def table_bytes(table: Table, rows: float, *, constants: Constants) -> float:
 def rows_memory(plan: Plan, workload: Workload, *, share: float, constants: Constants) -> Breakdown:
     """Returns the bytes of all tables that live on hosts, of which one has a share."""
     found = []
-    for table in workload.graph.tables:
-        if _planned(plan, table.name).home == "host":
+    for table, planned in _planned(plan, workload):
+        if planned.home == "host":
             rows = workload.rows[table.name] * share
             found.append(
                 Breakdown.of(f"table {table.name}", table_bytes(table, rows, constants=constants))
@@ -51,8 +52,7 @@ def device_rows_memory(plan: Plan, workload: Workload, *, num_devices: int) -> B
         num_devices: That share out tables.
     """
     found = []
-    for table in workload.graph.tables:
-        planned = _planned(plan, table.name)
+    for table, planned in _planned(plan, workload):
         size = float(planned.cached_rows * FLOAT * table.dim)
         if planned.home == "device":
             size = _grown(workload.rows[table.name]) * table.bytes_per_row
@@ -104,5 +104,9 @@ def cut_bytes(graph: Graph, batch: int, layer: str, *, width: int = FLOAT) -> fl
     )
 
 
-def _planned(plan: Plan, name: str) -> TablePlan:
-    return next(table for table in plan.tables if table.name == name)
+def _planned(plan: Plan, workload: Workload) -> Iterator[tuple[Table, TablePlan]]:
+    """Yields the tables that have a home."""
+    by_name = {table.name: table for table in plan.tables}
+    for table in workload.graph.tables:
+        if table.name in by_name:
+            yield table, by_name[table.name]

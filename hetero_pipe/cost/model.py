@@ -1,6 +1,8 @@
 """CostModel: what a plan costs on a cluster: time, memory and money."""
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
+from typing import cast
 
 from hetero_pipe.cluster import Cluster
 from hetero_pipe.cost.bounds import predict_bounds, predict_loads, stretched
@@ -12,6 +14,7 @@ from hetero_pipe.cost.roles import Roles
 from hetero_pipe.cost.stages import predict_stages
 from hetero_pipe.cost.workload import Workload
 from hetero_pipe.errors import PlanError
+from hetero_pipe.graph import Graph
 from hetero_pipe.plan import Plan, Prediction
 
 __all__ = ["CostModel"]
@@ -25,11 +28,15 @@ class CostModel:
         cluster: With what was measured of it.
         workload: What is trained.
         constants: Stand in for what was not measured.
+        memo: Costs that plans have in common, once they are found.
     """
 
     cluster: Cluster
     workload: Workload
     constants: Constants = field(default_factory=Constants)
+    memo: dict[Hashable, object] = field(
+        default_factory=dict, init=False, compare=False, repr=False
+    )
 
     def predict(self, plan: Plan) -> Prediction:
         """Returns what a plan is expected to do.
@@ -39,7 +46,34 @@ class CostModel:
             PlanError: The plan has no batch size, or is of another workload; a host has
                 too few machines or devices for it; or its processes do not make up a job.
         """
-        job = self._job(plan)
+        planned = {table.name for table in plan.tables}
+        traced = {table.name for table in self.workload.graph.tables}
+        if planned != traced:
+            raise PlanError(
+                f"a plan has the tables of the workload's graph, {', '.join(sorted(traced))}, got "
+                f"{', '.join(sorted(planned)) or 'none'}"
+            )
+        return self.floor(plan, plan)
+
+    def floor(self, low: Plan, high: Plan) -> Prediction:
+        """Returns a prediction that no plan between two is better than.
+
+        No such plan has less memory, a lower price, or fewer seconds by samples. What
+        rises with a number of processes is that of the fewest, what falls with it that
+        of the most. Samples, and the loads that they are for, are of the most readers,
+        so that seconds by samples of a server are the same whatever their number.
+
+        Args:
+            low: Has the fewest processes of each role on the fewest machines, and the
+                least staleness. A table that is not in it costs nothing.
+            high: Has the most of all, and is the same plan otherwise. On a machine,
+                plans between have as many processes of the dense part as `low`, twice
+                that, and so on, or as many as this.
+
+        Raises:
+            As `predict`.
+        """
+        job, least = self._job(high, low, high), self._job(low, low, high)
         stages = tuple(predict_stages(job))
         loads = predict_loads(job, stages)
         bounds = predict_bounds(job, stages, loads)
@@ -48,30 +82,31 @@ class CostModel:
             step_seconds=seconds,
             samples=float(job.batch * job.roles.num_readers),
             stages=tuple(stretched(each, job, loads=loads, seconds=seconds) for each in stages),
-            memory=tuple(predict_memory(job)),
+            memory=tuple(predict_memory(least)),
             bounds=bounds,
-            price_per_hour=_price(job),
+            price_per_hour=_price(least),
             assumed=(*job.dense_rates.assumed, *exchange_assumed(job)),
         )
 
-    def _job(self, plan: Plan) -> Job:
+    def _job(self, plan: Plan, low: Plan, high: Plan) -> Job:
         if plan.batch_size is None:
             raise PlanError("a prediction is of a batch size, got batch_size=None")
-        planned = {table.name for table in plan.tables}
-        traced = {table.name for table in self.workload.graph.tables}
-        if planned != traced:
-            raise PlanError(
-                f"a plan has the tables of the workload's graph, {', '.join(sorted(traced))}, got "
-                f"{', '.join(sorted(planned)) or 'none'}"
-            )
+        graph = (plan.batch_size, "graph")
+        if graph not in self.memo:
+            self.memo[graph] = self.workload.at(plan.batch_size)
+        fewest = Roles.of(low, self.cluster)
+        most = fewest if low is high else Roles.of(high, self.cluster)
         return Job(
             self.cluster,
             self.workload,
             self.constants,
             plan=plan,
             batch=plan.batch_size,
-            graph=self.workload.at(plan.batch_size),
-            roles=Roles.of(plan, self.cluster),
+            graph=cast(Graph, self.memo[graph]),  # put there above
+            roles=fewest if plan is low else most,
+            fewest=fewest,
+            most=most,
+            memo=self.memo,
         )
 
 

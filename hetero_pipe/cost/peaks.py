@@ -35,7 +35,7 @@ def _process_peak(job: Job, processes: ProcessPlan) -> Breakdown:
     """Returns the bytes of a process in its machine's memory."""
     constants, workload = job.constants, job.workload
     if processes.role == "server":
-        share = min(workload.skew / job.roles.num_servers, 1.0)
+        share = min(workload.skew / job.most.num_servers, 1.0)
         rows = rows_memory(job.plan, workload, share=share, constants=constants)
         return Breakdown.of("process", constants.server_process) + rows
     peak = Breakdown.of("process", constants.process)
@@ -50,8 +50,9 @@ def _process_peak(job: Job, processes: ProcessPlan) -> Breakdown:
 
 def _device_peak(job: Job) -> Breakdown:
     """Returns the bytes of the dense part, and of the rows that are where it is."""
-    dense = dense_memory(job.graph, job.batch, state=job.workload.dense_state)
-    return dense + device_rows_memory(job.plan, job.workload, num_devices=job.roles.num_dense)
+    state = job.workload.dense_state
+    dense = job.once("dense memory", lambda: dense_memory(job.graph, job.batch, state=state))
+    return dense + device_rows_memory(job.plan, job.workload, num_devices=job.most.num_dense)
 
 
 def _in_flight(job: Job) -> Breakdown:

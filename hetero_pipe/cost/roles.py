@@ -1,7 +1,9 @@
 """Roles: which of a plan's processes do what, and on which machines."""
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import product
 
 from hetero_pipe.cluster import Cluster
 from hetero_pipe.errors import PlanError
@@ -59,6 +61,28 @@ class Roles:
                 "got no process of role server; add one, or give the tables another home"
             )
         return roles
+
+    def between(self, fewest: "Roles", most: "Roles") -> Iterator["Roles"]:
+        """Yields these with each number of replicas of the dense part between two others'.
+
+        On a machine, these are doubled from the least, and the most.
+        """
+        few, many = fewest.dense, most.dense
+        per = {few.per_machine << i for i in range(many.per_machine.bit_length())}
+        per = {each for each in per if each < many.per_machine} | {many.per_machine}
+        for machines, per_machine in product(range(few.machines, many.machines + 1), sorted(per)):
+            dense = replace(self.dense, machines=machines, per_machine=per_machine)
+            yield Roles(tuple(dense if p is self.dense else p for p in self.processes))
+
+    def corners(self, fewest: "Roles", most: "Roles") -> Iterator["Roles"]:
+        """Yields these with each role on the fewest machines of two others, or on the most."""
+        ends = [
+            sorted({few.machines, many.machines})
+            for few, many in zip(fewest.processes, most.processes, strict=True)
+        ]
+        for machines in product(*ends):
+            pairs = zip(self.processes, machines, strict=True)
+            yield Roles(tuple(replace(each, machines=number) for each, number in pairs))
 
     def _of(self, *roles: str) -> ProcessPlan | None:
         return next((each for each in self.processes if each.role in roles), None)

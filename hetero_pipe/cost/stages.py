@@ -6,7 +6,6 @@ from hetero_pipe.cost.comm import all_reduce_time
 from hetero_pipe.cost.compute import TABLE_OPS, op_cost, optimizer_cost
 from hetero_pipe.cost.exchange import copy_cost, predict_pull, predict_push
 from hetero_pipe.cost.job import Job
-from hetero_pipe.cost.rates import compute_rates
 from hetero_pipe.cost.table import route_cost
 from hetero_pipe.plan import Breakdown, StagePrediction
 
@@ -20,8 +19,8 @@ def predict_stages(job: Job) -> Iterator[StagePrediction]:
     def stage(name: str, cost: Breakdown, role: str = role) -> StagePrediction:
         return StagePrediction(name, role, cost, cost.total)
 
-    yield stage("read", read_cost(job))
-    yield stage("route", _route(job))
+    yield stage("read", job.once("read", lambda: read_cost(job)))
+    yield stage("route", job.once("route", lambda: _route(job)))
     yield stage("pull", predict_pull(job))
     if role == "sparse":
         send = send_cost(job)
@@ -46,6 +45,18 @@ def _route(job: Job) -> Breakdown:
 
 def dense_cost(job: Job) -> Breakdown:
     """Returns the cost of forward, backward and optimizer of the dense part."""
+    dense, workers = job.roles.dense, job.plan.workers
+    place = ("computed", dense.role, dense.host, dense.device, job.homes)
+    found = [job.once(place, lambda: _computed(job))]
+    if job.most.num_dense > 1:
+        key = ("all-reduce", workers.is_sync, workers.average_every)
+        found.append(job.least_over_replicas(key, _reduce_cost))
+    found.append(Breakdown.of("step", job.dense_rates.step, "worker"))
+    return Breakdown.sum(found)
+
+
+def _computed(job: Job) -> Breakdown:
+    """Returns the cost of all ops of the dense part, and of the optimizer."""
     rates = job.dense_rates
     is_sparse = job.roles.reader.role == "sparse"
     ops = [
@@ -63,25 +74,29 @@ def dense_cost(job: Job) -> Breakdown:
     )
     if not is_sparse:
         found.append(copy_cost(job, "download"))
-    found.append(Breakdown.of("all-reduce", _reduce_time(job), "network"))
-    found.append(Breakdown.of("step", rates.step, "worker"))
     return Breakdown.sum(found)
 
 
-def _reduce_time(job: Job) -> float:
+def _reduce_cost(job: Job) -> Breakdown:
     """Returns the seconds of a step in which replicas are brought together, or kept so."""
     if job.roles.num_dense == 1:
-        return 0.0
+        return Breakdown()
     seconds = all_reduce_time(job.trained_bytes, job.replicas)
-    return seconds if job.plan.workers.is_sync else seconds / job.plan.workers.average_every
+    every = 1 if job.plan.workers.is_sync else job.plan.workers.average_every
+    return Breakdown.of("all-reduce", seconds / every, "network")
 
 
 def send_cost(job: Job) -> Breakdown:
     """Returns the cost of what is pooled, to a dense worker, or of its gradients back."""
+    roles, wire = job.roles, job.plan.workers.wire
+    return job.once(("send", wire, roles.reader.host, roles.dense.host), lambda: _sent(job))
+
+
+def _sent(job: Job) -> Breakdown:
     constants, cluster = job.constants, job.cluster
     pools = [op for op in job.graph.ops if op.kind == "pool"]
     reader, dense = cluster.host(job.roles.reader.host), cluster.host(job.roles.dense.host)
-    rates = compute_rates(cluster, reader.name, "cpu", constants=constants)
+    rates = job.rates(reader.name, "cpu")
     pooled = Breakdown.sum(op_cost(op, rates, job.values) for op in pools)
     found = [
         pooled.times(0.5),  # forward here, backward there
@@ -89,6 +104,6 @@ def send_cost(job: Job) -> Breakdown:
         Breakdown.of("call", constants.call_cpu, "worker"),
     ]
     if reader.name != dense.name:
-        ways = cluster.ways(reader.names[0], dense.names[-1])
+        ways = job.ways(reader.names[0], dense.names[-1])
         found.append(Breakdown.of("network", ways.time(job.sent_bytes), "network"))
     return Breakdown.sum(found)

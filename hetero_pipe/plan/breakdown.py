@@ -59,13 +59,33 @@ class Breakdown:
     @staticmethod
     def sum(breakdowns: "Iterable[Breakdown]") -> "Breakdown":
         """Returns all of them together."""
-        parts: dict[tuple[str, str], Part] = {}
+        amounts: dict[tuple[str, str], float] = {}
         for breakdown in breakdowns:
             for part in breakdown.parts:
                 key = part.label, part.resource
-                before = parts[key].amount if key in parts else 0.0
-                parts[key] = replace(part, amount=before + part.amount)
-        return Breakdown(tuple(parts.values()))
+                amounts[key] = amounts.get(key, 0.0) + part.amount
+        return Breakdown(tuple(Part(label, each, on) for (label, on), each in amounts.items()))
+
+    @staticmethod
+    def least(breakdowns: "Iterable[Breakdown]") -> "Breakdown":
+        """Returns of each part the least amount that one of them has.
+
+        >>> Breakdown.least([Breakdown.of("call", 2.0), Breakdown.of("call", 1.0)]).total
+        1.0
+        """
+        found: dict[tuple[str, str], list[float]] = {}
+        number = 0
+        for breakdown in breakdowns:
+            number += 1
+            for part in breakdown.parts:
+                found.setdefault((part.label, part.resource), []).append(part.amount)
+        return Breakdown(
+            tuple(
+                Part(label, min(amounts), resource)
+                for (label, resource), amounts in found.items()
+                if len(amounts) == number
+            )
+        )
 
     @property
     def total(self) -> float:

@@ -1,0 +1,28 @@
+"""Which plan is best? Every choice is predicted or proven to be no better than one that was.
+
+It asks a `CostModel` alone, and returns a `Plan` with those that lost and why. It
+never measures and never runs anything.
+"""
+
+from hetero_pipe.planner.aim import AIMS, Aim
+from hetero_pipe.planner.box import Box, box_of
+from hetero_pipe.planner.propose import Proposal, RunnerUp, propose
+from hetero_pipe.planner.search import Judge, Search
+from hetero_pipe.planner.space import Space
+from hetero_pipe.planner.strategy import Strategy, Where, strategies
+
+__all__ = [
+    "AIMS",
+    "Aim",
+    "Box",
+    "Judge",
+    "Proposal",
+    "RunnerUp",
+    "Search",
+    "Space",
+    "Strategy",
+    "Where",
+    "box_of",
+    "propose",
+    "strategies",
+]

@@ -1,0 +1,157 @@
+"""Propose: the plan to take, those that lost to it and why, and how sure that is."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hetero_pipe.cost import CostModel
+from hetero_pipe.errors import ConfigError, PlanError
+from hetero_pipe.plan import Plan
+from hetero_pipe.planner.address import addressed
+from hetero_pipe.planner.aim import Aim
+from hetero_pipe.planner.box import Box, box_of
+from hetero_pipe.planner.lack import lack_of
+from hetero_pipe.planner.lean import lean
+from hetero_pipe.planner.remedy import told_remedies
+from hetero_pipe.planner.search import EQUAL, Judge, Search
+from hetero_pipe.planner.space import Space
+from hetero_pipe.planner.strategy import strategies
+
+__all__ = ["Proposal", "RunnerUp", "propose"]
+
+
+@dataclass(frozen=True)
+class RunnerUp:
+    """The best plan of another kind, to within 1%.
+
+    Attributes:
+        kind: In what it differs from others in principle.
+        plan: The best of it, predicted; None if none can be taken.
+        reason: Why it lost.
+    """
+
+    kind: str
+    plan: Plan | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """The plan to take, and what it is compared with.
+
+    Attributes:
+        plan: With what is predicted of it.
+        kind: In what it differs from others in principle.
+        runners_up: The best of each other kind, the nearest first.
+        aim: What it is best at.
+        loss: Of the plan, as `Aim.loss`.
+        bound: No plan of the space has a lower loss.
+        num_predicted: Plans, and bounds of many, that were predicted.
+    """
+
+    plan: Plan
+    kind: str
+    runners_up: tuple[RunnerUp, ...]
+    aim: Aim
+    loss: float
+    bound: float
+    num_predicted: int
+
+    @property
+    def gap(self) -> float:
+        """How far, at the most, the best plan of all is from this one: 0 is none, 0.01 is 1%."""
+        found = 1 - self.bound / self.loss if self.loss else 0.0
+        return found if found > EQUAL else 0.0
+
+
+def propose(
+    model: CostModel,
+    space: Space,
+    aim: Aim | None = None,
+    *,
+    seconds: float = 40.0,
+    clock: Callable[[], float] = time.monotonic,
+) -> Proposal:
+    """Returns the best plan of a space for a workload on a cluster.
+
+    Args:
+        model: Of the workload on the cluster; the one judge of a plan.
+        space: What may be chosen.
+        aim: What shall be best; by default, throughput.
+        seconds: After which it says how far the best may be from what it has. A first
+            plan of each kind is found whatever that takes.
+        clock: Tells the time, in seconds.
+
+    Raises:
+        PlanError: No plan fits, or none is fast enough: says which table or stage, by how
+            much, and the cheapest change after which one does.
+        ConfigError: Money shall be counted, and a host has no price.
+    """
+    aim = aim or Aim()
+    _check_prices(model, aim)
+    end = clock() + seconds
+    judge = Judge(model, aim)
+    kinds = kinds_of(model, space)
+    searches = {kind: Search(judge).add(boxes) for kind, boxes in kinds.items()}
+    _search(searches, lambda: clock() > end)
+    best = min(searches, key=lambda kind: searches[kind].loss, default="")
+    if not best or searches[best].plan is None:
+        raise PlanError(told_remedies(model, space, aim, list(kinds.values())))
+    plan = lean(searches[best].predicted(), model, aim)
+    others = sorted((k for k in kinds if k != best), key=lambda kind: searches[kind].loss)
+    return Proposal(
+        plan=addressed(plan, model.cluster),
+        kind=best,
+        runners_up=tuple(
+            _runner_up(kind, searches[kind], kinds[kind], searches[best].loss) for kind in others
+        ),
+        aim=aim,
+        loss=searches[best].loss,
+        bound=min(search.bound for search in searches.values()),
+        num_predicted=judge.num_predicted,
+    )
+
+
+def kinds_of(model: CostModel, space: Space) -> dict[str, list[Box]]:
+    """Returns the boxes of each kind of strategy."""
+    cluster, graph = model.cluster, model.workload.graph
+    kinds: dict[str, list[Box]] = {}
+    for strategy in strategies(space, cluster, graph):
+        kinds.setdefault(strategy.kind, []).append(box_of(strategy, space, cluster, graph))
+    return kinds
+
+
+def _search(searches: dict[str, Search], is_late: Callable[[], bool]) -> None:
+    """Finds the best plan of all, then one near to the best of each other kind."""
+    while searches and not is_late():
+        first = min(searches.values(), key=lambda search: search.bound)
+        if first.is_done:
+            break
+        first.step()
+    for search in searches.values():
+        while not search.is_close and not (search.plan is not None and is_late()):
+            search.step()
+
+
+def _check_prices(model: CostModel, aim: Aim) -> None:
+    missing = [host.name for host in model.cluster.hosts if host.price_per_hour is None]
+    if aim.needs_prices and missing:
+        raise ConfigError(
+            f"money is counted by the price of each host, got none of {', '.join(missing)}; give "
+            "price_per_hour in the cluster file, or take the objective throughput"
+        )
+
+
+def _runner_up(kind: str, search: Search, boxes: list[Box], best: float) -> RunnerUp:
+    model, aim = search.judge.model, search.judge.aim
+    if search.plan is None:
+        return RunnerUp(kind, None, lack_of(boxes, model, aim).text)
+    plan = lean(search.predicted(), model, aim)
+    assert plan.predicted is not None
+    if not best:  # what costs nothing is no measure
+        what = "costs as little" if not search.loss else "costs money, and the best none"
+    elif aim.needs_prices:
+        what = f"costs {search.loss / best:.2f} times as much"
+    else:
+        what = f"takes {search.loss / best:.2f} times as long a sample"
+    return RunnerUp(kind, plan, f"{what}; {plan.predicted.bottleneck} bounds it")

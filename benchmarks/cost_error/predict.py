@@ -30,14 +30,11 @@ class Predicted:
     stages: Mapping[str, float]
 
 
-def predict(config: Config, cluster: hp.Cluster) -> Predicted | None:
+def predict(config: Config, cluster: hp.Cluster) -> Predicted:
     """Returns what is expected of a configuration on one host, without a step.
 
-    None is no prediction: of the emulated device, whose time is stated and not a
-    matter of the model's ops.
+    The emulated device's time is stated, not a matter of the model's ops.
     """
-    if config.is_emulated:
-        return None
     model, samples = model_of(config), Samples.of(config)
     graph = trace(model, BatchSpec.of(samples.steady[0]))
     tables = {table.name: tuple(table.slots) for table in graph.tables}
@@ -47,6 +44,7 @@ def predict(config: Config, cluster: hp.Cluster) -> Predicted | None:
         rows=dict.fromkeys(tables, config.rows),
         distinct={name: table.distinct.points for name, table in found.tables.items()},
         num_dense=NUM_DENSE,
+        device_seconds=config.device_ms / 1e3 if config.is_emulated else None,
         skew=max(
             table.largest_share(config.servers) * config.servers if config.servers else 1.0
             for table in found.tables.values()
@@ -78,4 +76,6 @@ def _plan(config: Config, model: object) -> hp.Plan:
     plan = hp.default_plan(
         model, servers=servers or None, staleness=config.staleness, workers=workers
     )
-    return replace(plan, batch_size=config.batch_size)
+    device = "emulated:0" if config.is_emulated else "cpu"
+    stages = (replace(s, device=device if s.name == "dense" else "cpu") for s in plan.stages)
+    return replace(plan, batch_size=config.batch_size, stages=tuple(stages))

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from hetero_pipe.client import profile_grpc, profile_tables
+from hetero_pipe.client import profile_grpc, profile_route, profile_tables
 from hetero_pipe.cluster import (
     HOST_PRESETS,
     Cluster,
@@ -34,6 +34,7 @@ from hetero_pipe.cluster import (
 )
 from hetero_pipe.errors import ConfigError
 from hetero_pipe.launch import local_server
+from hetero_pipe.pipeline import profile_cuts
 from hetero_pipe.units import format_flops, format_rate, format_seconds, ns, us
 
 __all__ = ["add_to"]
@@ -162,9 +163,11 @@ def _measure(host: Host, options: argparse.Namespace, sampling: Sampling) -> Ite
     yield from profile_memory(host.name, sampling)
     yield from profile_shared_memory(host.name, sampling)
     yield from profile_disk(host.name, options.folder, sampling)
+    yield from profile_route(host.name, sampling)
     yield from profile_tables(host.name, sampling)
     with local_server() as server:
-        yield from profile_grpc(host.name, server, sampling)
+        yield from profile_grpc(host.name, server.address, sampling, pid=server.pid)
+    yield from profile_cuts(host.name, sampling)
     if _has_paddle():
         yield from _measure_devices(host, sampling)
     else:
@@ -202,6 +205,7 @@ def _line(rate: Rate) -> str:
         rate.kind,
         rate.optimizer,
         rate.dim and f"dim {rate.dim}",
+        rate.side,
         rate.size,
     )
     title = " ".join(str(part) for part in (rate.what, *at, rate.peer) if part)

@@ -26,7 +26,7 @@ from hetero_pipe.cluster.path import Path, Ways
 from hetero_pipe.cluster.place import Place
 from hetero_pipe.cluster.preset import DEVICE_PRESETS, HOST_PRESETS, device_preset, preset
 from hetero_pipe.cluster.probe import profile_link, serve_link
-from hetero_pipe.cluster.rate import RATES, Rate, Spread
+from hetero_pipe.cluster.rate import RATES, SIDES, Rate, Spread
 from hetero_pipe.cluster.sample import Sampling, sample_times
 from hetero_pipe.cluster.wiring import Edge
 
@@ -37,6 +37,7 @@ __all__ = [
     "HOST_PRESETS",
     "LINK_KINDS",
     "RATES",
+    "SIDES",
     "Cluster",
     "Cut",
     "Device",

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from hetero_pipe.cost.comm import all_reduce_time
 from hetero_pipe.cost.compute import TABLE_OPS, op_cost, optimizer_cost
+from hetero_pipe.cost.curve import Curve
 from hetero_pipe.cost.exchange import copy_cost, predict_pull, predict_push
 from hetero_pipe.cost.job import Job
 from hetero_pipe.cost.rates import compute_rates
@@ -40,8 +41,12 @@ def read_cost(job: Job) -> Breakdown:
 
 def _route(job: Job) -> Breakdown:
     by_slots = {tuple(table.slots): table for table in job.graph.tables}
-    keys = sum(float(table.all_keys.at(job.values)) for table in by_slots.values())
-    return route_cost(keys, constants=job.constants)
+    keys = [float(table.all_keys.at(job.values)) for table in by_slots.values()]
+    rates = job.cluster.rates_of("route", host=job.cluster.host(job.roles.reader.host).name)
+    if not rates:
+        return route_cost(sum(keys), constants=job.constants)
+    seconds = Curve.of([((r.size or 1), (r.size or 1) * r.value.median) for r in rates])
+    return Breakdown.of("route", sum(map(seconds.at, keys)), "worker")
 
 
 def dense_cost(job: Job) -> Breakdown:
@@ -53,6 +58,13 @@ def dense_cost(job: Job) -> Breakdown:
         key = ("all-reduce", workers.is_sync, workers.average_every)
         found.append(job.least_over_replicas(key, _reduce_cost))
     found.append(Breakdown.of("step", job.dense_rates.step, "worker"))
+    is_sparse = job.roles.reader.role == "sparse"
+    # Whether they are finite is found out, and gradients of their size are made.
+    rows = job.sent_floats if is_sparse else job.pushed_bytes
+    if job.dense_rates.row_byte:
+        found.append(Breakdown.of("rows", rows * job.dense_rates.row_byte, "worker"))
+    elif not is_sparse:
+        found.append(copy_cost(job, "download"))
     return Breakdown.sum(found)
 
 
@@ -60,6 +72,9 @@ def _computed(job: Job) -> Breakdown:
     """Returns the cost of all ops of the dense part, and of the optimizer."""
     rates = job.dense_rates
     is_sparse = job.roles.reader.role == "sparse"
+    stated = job.workload.device_seconds
+    if stated is not None and not rates.is_cpu:
+        return Breakdown.of("device", stated, "device")
     ops = [
         op
         for op in job.graph.ops
@@ -73,8 +88,6 @@ def _computed(job: Job) -> Breakdown:
             state=job.workload.dense_state,
         )
     )
-    if not is_sparse:
-        found.append(copy_cost(job, "download"))
     return Breakdown.sum(found)
 
 
@@ -101,10 +114,22 @@ def _sent(job: Job) -> Breakdown:
     pooled = Breakdown.sum(op_cost(op, rates, job.values) for op in pools)
     found = [
         pooled.times(0.5),  # forward here, backward there
-        Breakdown.of("message", job.sent_bytes * constants.message_byte, "worker"),
+        *_message(job),
         Breakdown.of("call", constants.call_cpu, "worker"),
     ]
     if reader.name != dense.name:
         ways = cluster.ways(reader.names[0], dense.names[-1])
         found.append(Breakdown.of("network", ways.time(job.sent_bytes), "network"))
     return Breakdown.sum(found)
+
+
+def _message(job: Job) -> Iterator[Breakdown]:
+    """Yields what cuts or their gradients take this end, to be sent or received."""
+    reader = job.cluster.host(job.roles.reader.host)
+    rates = job.cluster.rates_of("cut_byte", host=reader.name, dtype=job.plan.workers.wire)
+    if rates:
+        seconds = Curve.of([((r.size or 1), (r.size or 1) * r.value.median) for r in rates])
+        yield Breakdown.of("message", seconds.at(job.sent_floats) / 2, "worker")
+    else:
+        size = job.sent_bytes
+        yield Breakdown.of("message", size * job.constants.message_byte, "worker")

@@ -1,18 +1,22 @@
 """What tables cost: a batch's keys routed, its rows pulled, their gradients pushed."""
 
 import math
+import statistics
 from dataclasses import dataclass
 from itertools import pairwise
 
-from hetero_pipe.cluster import Cluster, Rate, Ways
+from hetero_pipe.cluster import SIDES, Cluster, Rate, Ways
 from hetero_pipe.cost.constants import Constants
+from hetero_pipe.cost.curve import Curve
 from hetero_pipe.graph import Table
 from hetero_pipe.plan import Breakdown
 
 __all__ = [
+    "CallRates",
     "Link",
     "TableRates",
     "call_cost",
+    "measured_call_cost",
     "pull_cost",
     "push_cost",
     "route_cost",
@@ -33,11 +37,41 @@ class TableRates:
         pull: Seconds a distinct row.
         push: Likewise, with its optimizer.
         is_measured: Whether somebody measured them.
+        pull_call: Seconds of a pull beside its rows.
+        push_call: Likewise, of a push.
     """
 
     pull: float
     push: float
     is_measured: bool
+    pull_call: float = 0.0
+    push_call: float = 0.0
+
+
+@dataclass(frozen=True)
+class CallRates:
+    """What a call to one server takes, over the bytes of its keys and rows, table aside.
+
+    Attributes:
+        worker: Seconds of a core of who calls.
+        server: Of one of who answers.
+        wait: Of none.
+    """
+
+    worker: Curve
+    server: Curve
+    wait: Curve
+
+    @staticmethod
+    def of(cluster: Cluster, host: str, what: str) -> "CallRates | None":
+        """Returns those of `grpc_pull` or `grpc_push`; None if nobody measured them."""
+        curves = []
+        for side in SIDES:
+            rates = cluster.rates_of(what, host=host, side=side)
+            if not rates:
+                return None
+            curves.append(Curve.of([(float(r.size or 1), r.value.median) for r in rates]))
+        return CallRates(*curves)
 
 
 @dataclass(frozen=True)
@@ -51,6 +85,9 @@ class Link:
         call: Seconds of a request of one key and its answer.
         message_byte: Of a core, to pack, send, receive or unpack a byte, at both ends together.
         skew: Keys that the busiest server gets by those of an even share.
+        pull: Of calls that pull; measured ones take the place of `call` and `message_byte`.
+        push: Of calls that push.
+        most_servers: That there are in any plan that is bounded; 0 is as many as there are.
     """
 
     num_servers: int = 0
@@ -59,6 +96,9 @@ class Link:
     call: float = 0.0
     message_byte: float = 0.0
     skew: float = 1.0
+    pull: CallRates | None = None
+    push: CallRates | None = None
+    most_servers: int = 0
 
     @property
     def share(self) -> float:
@@ -82,11 +122,25 @@ def table_rates(cluster: Cluster, host: str, table: Table, *, constants: Constan
     with the bytes of a row above those of 16 weights.
     """
     optimizer = OPTIMIZERS[min(table.state_per_weight, len(OPTIMIZERS) - 1)]
-    found = []
+    found, calls = [], []
     for what, assumed in (("pull", constants.pull_row), ("push", constants.push_row)):
         rates = cluster.rates_of(what, host=cluster.host(host).name, optimizer=optimizer)
         found.append(_at_dim(rates, table.dim, assumed))
-    return TableRates(found[0][0], found[1][0], found[0][1] and found[1][1])
+        calls.append(_of_call(rates))
+    return TableRates(found[0][0], found[1][0], found[0][1] and found[1][1], *calls)
+
+
+def _of_call(rates: tuple[Rate, ...]) -> float:
+    """Returns what a call of few keys takes longer than its keys in a call of many, at any dim."""
+    by_dim: dict[int, list[Rate]] = {}
+    for rate in rates:
+        by_dim.setdefault(rate.dim or 1, []).append(rate)
+    found = [
+        (few.size or 0) * (few.value.median - many[-1].value.median)
+        for few, *many in by_dim.values()
+        if many
+    ]
+    return max(statistics.median(found), 0.0) if found else 0.0
 
 
 def _at_dim(rates: tuple[Rate, ...], dim: int, assumed: float) -> tuple[float, bool]:
@@ -110,13 +164,21 @@ def route_cost(keys: float, *, constants: Constants) -> Breakdown:
 def pull_cost(table: Table, rows: float, rates: TableRates, link: Link) -> Breakdown:
     """Returns the seconds until a batch's distinct rows are there: keys out, weights back."""
     out, back = rows * KEY_BYTES, rows * 4 * table.dim
-    return _exchange("pull", rows * rates.pull, out, back, link)
+    return _exchange("pull", rows * rates.pull, out, back, link) + _per_call(
+        "pull", rates.pull_call, link
+    )
 
 
 def push_cost(table: Table, rows: float, rates: TableRates, link: Link) -> Breakdown:
     """Returns the seconds until all servers have applied a batch's gradients."""
     out = rows * (KEY_BYTES + 4 * table.dim)
-    return _exchange("push", rows * rates.push, out, 0.0, link)
+    return _exchange("push", rows * rates.push, out, 0.0, link) + _per_call(
+        "push", rates.push_call, link
+    )
+
+
+def _per_call(label: str, seconds: float, link: Link) -> Breakdown:
+    return Breakdown.of(label, seconds, "server" if link.num_servers else "worker")
 
 
 def _exchange(label: str, table_seconds: float, out: float, back: float, link: Link) -> Breakdown:
@@ -125,17 +187,33 @@ def _exchange(label: str, table_seconds: float, out: float, back: float, link: L
         return Breakdown.of(label, table_seconds, "worker")
     # The worker packs for all servers, one after another; each server has its own share.
     packed = (out + back) * link.message_byte / 2
-    parts = [
-        Breakdown.of("message", packed, "worker"),
-        Breakdown.of("message", packed * link.share, "server"),
-        Breakdown.of(label, table_seconds * link.share, "server"),
-    ]
+    parts = [Breakdown.of(label, table_seconds * link.share, "server")]
+    if (link.pull if label == "pull" else link.push) is None:  # else it is of the call
+        parts.append(Breakdown.of("message", packed, "worker"))
+        parts.append(Breakdown.of("message", packed * link.share, "server"))
     if link.ways is not None:
         latency = 2 * link.ways.time(0)
         moved = link.seconds(out) + link.seconds(back) - latency
         parts.append(Breakdown.of("network", max(moved, 0.0), "network"))
         parts.append(Breakdown.of("latency", latency, "wait"))
     return Breakdown.sum(parts)
+
+
+def measured_call_cost(rates: CallRates, num_bytes: float, link: Link) -> Breakdown:
+    """Returns the seconds of one request to each server, with these bytes in all of them.
+
+    The worker makes and reads them one after another; servers work at once, and the
+    busiest is last.
+    """
+    of_each = num_bytes / (link.most_servers or link.num_servers)
+    of_busiest = num_bytes * link.share
+    return Breakdown.sum(
+        (
+            Breakdown.of("call", link.num_servers * rates.worker.at(of_each), "worker"),
+            Breakdown.of("call", rates.server.at(of_busiest), "server"),
+            Breakdown.of("call", rates.wait.at(of_busiest), "wait"),
+        )
+    )
 
 
 def call_cost(num_servers: int, *, call: float, call_cpu: float) -> Breakdown:

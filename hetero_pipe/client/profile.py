@@ -20,6 +20,7 @@ __all__ = ["profile_grpc", "profile_route", "profile_tables"]
 OPTIMIZERS: dict[str, Optimizer] = {"sgd": SGD(0.01), "adagrad": Adagrad(0.01), "adam": Adam(0.001)}
 STATE_PER_WEIGHT = {"sgd": 0, "adagrad": 1, "adam": 2}
 NUM_KEYS = 16384  # of a call: some slots of a batch
+MANY_KEYS = 4 * NUM_KEYS  # those of a large one
 FEW_KEYS = 512  # so few that what a call takes beside its keys shows
 SLOTS = 26  # of a batch that is routed
 DISTINCT = 3  # its keys by its distinct ones
@@ -54,13 +55,21 @@ def profile_route(host: str, sampling: Sampling) -> Iterator[Rate]:
             yield Rate("route", host, Spread.of([t / num_keys for t in times]), size=num_keys)
 
 
-def profile_tables(host: str, sampling: Sampling) -> Iterator[Rate]:
+def profile_tables(
+    host: str, sampling: Sampling, *, optimizers: Sequence[str] = tuple(OPTIMIZERS)
+) -> Iterator[Rate]:
     """Yields `pull` and `push`: seconds on a core of a key, by optimizer, dim and keys of a call.
 
     The rows are there, and so many that most are in no cache. The keys of a call
     are distinct and random, as after a dedup.
+
+    Args:
+        host: Name of this one.
+        sampling: The effort.
+        optimizers: Of the tables, by name in lower case.
     """
-    for name, optimizer in OPTIMIZERS.items():
+    for name in optimizers:
+        optimizer = OPTIMIZERS[name]
         for dim in (16,) if sampling.is_quick else (1, 8, 16, 32, 64):
             yield from _profile_table(host, TableSpec(name, dim, optimizer), sampling)
 
@@ -69,14 +78,19 @@ def _profile_table(host: str, spec: TableSpec, sampling: Sampling) -> Iterator[R
     name, dim = spec.name, spec.dim
     row_bytes = 4 * dim * (1 + STATE_PER_WEIGHT[name])
     # Each row has 40 bytes more, or so: narrow ones are not to be too many.
-    num_calls = 2 if sampling.is_quick else TABLE_BYTES // (row_bytes + 64) // NUM_KEYS
+    num_calls = 2 if sampling.is_quick else max(TABLE_BYTES // (row_bytes + 64) // MANY_KEYS, 2)
     with Client(None) as client:
         client.attach([spec])
-        calls = _calls(client, num_calls)
+        calls = _calls(client, num_calls, MANY_KEYS)
         for keys in calls:
             client.pull({name: keys}, insert=True)
-        few = [client.route(keys.keys[:FEW_KEYS]) for keys in calls]
-        for size, chosen in ((FEW_KEYS, few), (NUM_KEYS, calls)):
+        for size in (FEW_KEYS, NUM_KEYS, MANY_KEYS):
+            num_parts = min(MANY_KEYS // size, 8)
+            chosen = [
+                client.route(keys.keys[i * size : (i + 1) * size])
+                for keys in calls
+                for i in range(num_parts)
+            ]
             work = _Exchange(client, name, dim, chosen)
             for what in ("pull", "push"):
                 # What is computed on a core counts, not what others had of it meanwhile.
@@ -203,7 +217,7 @@ def _clocks(pid: int | None) -> tuple[float, float, float]:
     return time.perf_counter(), time.process_time(), other
 
 
-def _calls(client: Client, number: int) -> list[RoutedKeys]:
-    """Returns the keys of so many calls, each of `NUM_KEYS` and no key in two."""
-    keys = np.random.default_rng(0).permutation(number * NUM_KEYS).astype(np.uint64)
-    return [client.route(part) for part in keys.reshape(number, NUM_KEYS)]
+def _calls(client: Client, number: int, size: int) -> list[RoutedKeys]:
+    """Returns the keys of so many calls, each of `size` and no key in two."""
+    keys = np.random.default_rng(0).permutation(number * size).astype(np.uint64)
+    return [client.route(part) for part in keys.reshape(number, size)]

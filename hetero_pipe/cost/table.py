@@ -1,7 +1,6 @@
 """What tables cost: a batch's keys routed, its rows pulled, their gradients pushed."""
 
 import math
-import statistics
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -37,15 +36,23 @@ class TableRates:
         pull: Seconds a distinct row.
         push: Likewise, with its optimizer.
         is_measured: Whether somebody measured them.
-        pull_call: Seconds of a pull beside its rows.
-        push_call: Likewise, of a push.
+        pulls: Seconds over the rows of a call, if several sizes were measured.
+        pushes: Likewise, of a push.
     """
 
     pull: float
     push: float
     is_measured: bool
-    pull_call: float = 0.0
-    push_call: float = 0.0
+    pulls: Curve | None = None
+    pushes: Curve | None = None
+
+    def pull_seconds(self, rows: float) -> float:
+        """Returns the seconds of a pull of so many distinct rows."""
+        return rows * self.pull if self.pulls is None else self.pulls.at(rows)
+
+    def push_seconds(self, rows: float) -> float:
+        """Returns the seconds of a push of so many distinct rows."""
+        return rows * self.push if self.pushes is None else self.pushes.at(rows)
 
 
 @dataclass(frozen=True)
@@ -70,7 +77,12 @@ class CallRates:
             rates = cluster.rates_of(what, host=host, side=side)
             if not rates:
                 return None
-            curves.append(Curve.of([(float(r.size or 1), r.value.median) for r in rates]))
+            # What nobody uses is longer whenever others run: the least is its own.
+            times = [
+                (float(r.size or 1), r.value.min if side == "wait" else r.value.median)
+                for r in rates
+            ]
+            curves.append(Curve.of(times))
         return CallRates(*curves)
 
 
@@ -122,25 +134,24 @@ def table_rates(cluster: Cluster, host: str, table: Table, *, constants: Constan
     with the bytes of a row above those of 16 weights.
     """
     optimizer = OPTIMIZERS[min(table.state_per_weight, len(OPTIMIZERS) - 1)]
-    found, calls = [], []
+    found, curves = [], []
     for what, assumed in (("pull", constants.pull_row), ("push", constants.push_row)):
         rates = cluster.rates_of(what, host=cluster.host(host).name, optimizer=optimizer)
         found.append(_at_dim(rates, table.dim, assumed))
-        calls.append(_of_call(rates))
-    return TableRates(found[0][0], found[1][0], found[0][1] and found[1][1], *calls)
+        curves.append(_over_rows(rates, table.dim, assumed))
+    return TableRates(found[0][0], found[1][0], found[0][1] and found[1][1], *curves)
 
 
-def _of_call(rates: tuple[Rate, ...]) -> float:
-    """Returns what a call of few keys takes longer than its keys in a call of many, at any dim."""
-    by_dim: dict[int, list[Rate]] = {}
+def _over_rows(rates: tuple[Rate, ...], dim: int, assumed: float) -> Curve | None:
+    """Returns the seconds of a call over its rows; None if but one size was measured."""
+    by_size: dict[int, list[Rate]] = {}
     for rate in rates:
-        by_dim.setdefault(rate.dim or 1, []).append(rate)
-    found = [
-        (few.size or 0) * (few.value.median - many[-1].value.median)
-        for few, *many in by_dim.values()
-        if many
-    ]
-    return max(statistics.median(found), 0.0) if found else 0.0
+        by_size.setdefault(rate.size or 1, []).append(rate)
+    if len(by_size) < 2:
+        return None
+    return Curve.of(
+        [(size, size * _at_dim(tuple(same), dim, assumed)[0]) for size, same in by_size.items()]
+    )
 
 
 def _at_dim(rates: tuple[Rate, ...], dim: int, assumed: float) -> tuple[float, bool]:
@@ -164,31 +175,36 @@ def route_cost(keys: float, *, constants: Constants) -> Breakdown:
 def pull_cost(table: Table, rows: float, rates: TableRates, link: Link) -> Breakdown:
     """Returns the seconds until a batch's distinct rows are there: keys out, weights back."""
     out, back = rows * KEY_BYTES, rows * 4 * table.dim
-    return _exchange("pull", rows * rates.pull, out, back, link) + _per_call(
-        "pull", rates.pull_call, link
-    )
+    seconds = rates.pull_seconds(rows * link.share)
+    return _exchange("pull", seconds, link, out=out, back=back, calls=link.pull)
 
 
 def push_cost(table: Table, rows: float, rates: TableRates, link: Link) -> Breakdown:
     """Returns the seconds until all servers have applied a batch's gradients."""
     out = rows * (KEY_BYTES + 4 * table.dim)
-    return _exchange("push", rows * rates.push, out, 0.0, link) + _per_call(
-        "push", rates.push_call, link
-    )
+    seconds = rates.push_seconds(rows * link.share)
+    return _exchange("push", seconds, link, out=out, back=0.0, calls=link.push)
 
 
-def _per_call(label: str, seconds: float, link: Link) -> Breakdown:
-    return Breakdown.of(label, seconds, "server" if link.num_servers else "worker")
+def _exchange(
+    label: str, seconds: float, link: Link, *, out: float, back: float, calls: CallRates | None
+) -> Breakdown:
+    """Returns the seconds of a request to all servers at once, the busiest of which is last.
 
-
-def _exchange(label: str, table_seconds: float, out: float, back: float, link: Link) -> Breakdown:
-    """Returns the seconds of a request to all servers at once, the busiest of which is last."""
+    Args:
+        label: Of the request.
+        seconds: Of the busiest server's rows.
+        link: The way there.
+        out: Bytes to all servers.
+        back: Bytes from them.
+        calls: What messages take, if that was measured: it is of all tables together.
+    """
     if not link.num_servers:
-        return Breakdown.of(label, table_seconds, "worker")
-    # The worker packs for all servers, one after another; each server has its own share.
-    packed = (out + back) * link.message_byte / 2
-    parts = [Breakdown.of(label, table_seconds * link.share, "server")]
-    if (link.pull if label == "pull" else link.push) is None:  # else it is of the call
+        return Breakdown.of(label, seconds, "worker")
+    parts = [Breakdown.of(label, seconds, "server")]
+    if calls is None:
+        # The worker packs for all servers, one after another; each server has its own share.
+        packed = (out + back) * link.message_byte / 2
         parts.append(Breakdown.of("message", packed, "worker"))
         parts.append(Breakdown.of("message", packed * link.share, "server"))
     if link.ways is not None:

@@ -12,7 +12,7 @@ from hetero_pipe.cluster import Rate, Sampling, Spread, sample_times
 from hetero_pipe.nn.device import Device
 from hetero_pipe.units import MiB
 
-__all__ = ["describe_devices", "profile_device"]
+__all__ = ["describe_devices", "profile_copies", "profile_device"]
 
 
 def describe_devices() -> tuple[cluster.Device, ...]:
@@ -61,8 +61,19 @@ def profile_device(host: str, device: Device, sampling: Sampling) -> Iterator[Ra
             value = Spread.of([size / seconds for seconds in times])
             yield Rate("elementwise", host, value, device=group, dtype=dtype, size=size)
     if group != "cpu":
-        for size in (MiB,) if sampling.is_quick else (MiB, 16 * MiB, 64 * MiB):
-            yield from _profile_copies(host, device, size, sampling)
+        yield from profile_copies(host, device, sampling)
+
+
+def profile_copies(host: str, device: Device, sampling: Sampling) -> Iterator[Rate]:
+    """Yields `upload`, `upload_core` and `download` of a device that is no CPU.
+
+    Args:
+        host: Name of this one.
+        device: To and from which.
+        sampling: The effort.
+    """
+    for size in (MiB,) if sampling.is_quick else (MiB // 4, MiB, 4 * MiB, 16 * MiB):
+        yield from _profile_copies(host, device, size, sampling)
 
 
 def _profile_copies(host: str, device: Device, size: int, sampling: Sampling) -> Iterator[Rate]:

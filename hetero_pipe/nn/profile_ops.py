@@ -16,7 +16,7 @@ from hetero_pipe.nn.device import Device
 from hetero_pipe.nn.embedding import Embedding, find_embeddings
 from hetero_pipe.nn.input import TableRows
 
-__all__ = ["OP_KINDS", "profile_ops"]
+__all__ = ["OP_KINDS", "profile_ops", "profile_steps"]
 
 BATCH = None
 SLOTS, DIM, WIDTH = 26, 16, 400  # a CTR model's: embeddings and the layers of its MLP
@@ -74,8 +74,6 @@ def profile_ops(host: str, device: Device, sampling: Sampling) -> Iterator[Rate]
         sampling: The effort.
     """
     group = device.name.partition(":")[0]
-    launch = Spread.of([t / 2 for t in _times(device, 1, OPS[3], sampling)[1]])
-    yield Rate("launch", host, launch, device=group)
     for batch in (64, 1024) if sampling.is_quick else (64, 256, 1024, 4096):
         value = Spread.of(
             [6 * batch * WIDTH**2 / t for t in _linear_times(device, batch, sampling)]
@@ -85,6 +83,20 @@ def profile_ops(host: str, device: Device, sampling: Sampling) -> Iterator[Rate]
         for num_bytes, kind, times in _all_times(device, batch, sampling):
             value = Spread.of([num_bytes / seconds for seconds in times])
             yield Rate("op", host, value, device=group, kind=kind, size=round(num_bytes))
+    yield from profile_steps(host, device, sampling)
+
+
+def profile_steps(host: str, device: Device, sampling: Sampling) -> Iterator[Rate]:
+    """Yields `launch`, and `dense_step` with few rows and with many.
+
+    Args:
+        host: Name of this one.
+        device: As of `profile_ops`.
+        sampling: The effort.
+    """
+    group = device.name.partition(":")[0]
+    launch = Spread.of([t / 2 for t in _times(device, 1, OPS[3], sampling)[1]])
+    yield Rate("launch", host, launch, device=group)
     for num_rows in (_StepModel.BATCH, NUM_ROWS):
         taken = _step_times(device, num_rows, sampling)
         times = [max(t - _StepModel.NUM_OPS * launch.median, 1e-6) for t in taken]

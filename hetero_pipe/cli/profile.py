@@ -198,7 +198,12 @@ def _has_paddle() -> bool:
 def _line(rate: Rate) -> str:
     """Returns what a person reads: `matmul cpu float32 512  97.4 GFLOP/s (96 to 98, 9 samples)`."""
     value = rate.value
-    show = {"FLOP/s": format_flops, "B/s": format_rate, "s": _format_seconds}[rate.unit]
+    show = {
+        "FLOP/s": format_flops,
+        "B/s": format_rate,
+        "s": _format_seconds,
+        "": "{:.2f} times".format,
+    }[rate.unit]
     at = (
         rate.device,
         rate.dtype,

@@ -8,7 +8,7 @@ from hetero_pipe.cluster.check import check_count, check_one_of, check_positive
 from hetero_pipe.cluster.device import DTYPES
 from hetero_pipe.errors import ConfigError
 
-__all__ = ["RATES", "SIDES", "Rate", "Spread"]
+__all__ = ["BESIDE", "RATES", "SIDES", "Rate", "Spread"]
 
 RATES: dict[str, tuple[str, tuple[str, ...]]] = {
     "matmul": ("FLOP/s", ("device", "dtype", "size")),
@@ -31,12 +31,17 @@ RATES: dict[str, tuple[str, tuple[str, ...]]] = {
     "cut_byte": ("s", ("dtype", "size")),
     "shm_call": ("s", ()),
     "shm_byte": ("s", ("size",)),
+    "beside": ("", ("device", "kind")),
     "disk_read": ("B/s", ("size",)),
     "disk_write": ("B/s", ("size",)),
     "link_latency": ("s", ("peer",)),
     "link_bandwidth": ("B/s", ("peer", "size")),
 }
 """By what is measured: its unit, and what it was measured at; docs/cluster.md says more."""
+
+BESIDE = ("route", "pull", "push", "dense", "call", "server", "cut")
+"""What takes a core longer beside the other stages of a step than alone: stages of a worker, its
+calls to servers, all that servers do, and messages of cuts."""
 
 SIDES = ("worker", "server", "wait")
 """What a call holds while it lasts: a core of who calls, one of who answers, or none."""
@@ -92,7 +97,7 @@ class Rate:
         value: In the unit of `RATES`.
         device: Name of a device of the host: `cpu`, `gpu`.
         dtype: One of `DTYPES`.
-        kind: Of an op, as Paddle names it: `relu`.
+        kind: Of an op, as Paddle names it: `relu`; of `beside`, one of `BESIDE`.
         size: Rows and columns of a square matmul; samples of a linear layer; keys of a route,
             a pull or a push; otherwise bytes.
         dim: Weights of a row.
@@ -138,7 +143,7 @@ class Rate:
 
     @property
     def unit(self) -> str:
-        """`FLOP/s`, `B/s` or `s`: of a call, of a key, of a byte."""
+        """`FLOP/s`, `B/s` or `s`: of a call, of a key, of a byte; of a ratio, nothing."""
         return RATES[self.what][0]
 
     @property

@@ -45,10 +45,9 @@ def blocks_bytes(rows: float, floats: int, *, index_row: float) -> float:
     page, rows_of_page = _page(_stride(4 * floats) + META)
     pages = rows / STRIPES / rows_of_page
     of_slab = 1 << max(int(math.log2(SLAB / page)), 0)
-    if pages <= of_slab:
-        held = 2.0 ** math.ceil(math.log2(max(pages, 1.0)))
-    else:
-        held = pages + of_slab / 2  # the last slab is half full, in the mean of the stripes
+    # Slabs double up to one of 64 KB; then the last is half full, in the mean of the stripes.
+    doubled = 2.0 ** math.ceil(math.log2(max(pages, 1.0)))
+    held = doubled if pages <= of_slab else pages + of_slab / 2
     index = min(rows / STRIPES * index_row, FIRST_INDEX)
     return STRIPES * (held * page + index) + rows * index_row
 

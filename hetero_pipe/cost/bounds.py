@@ -146,7 +146,9 @@ def stretched(
         found = [sharings[name].seconds(step, beside_cycle, cores) for name in cycle]
         return gate_time(found, job.plan.staleness)
 
-    at_least = {name: partial(_times, times[name], partial(busy, name)) for name in times}
+    at_least: dict[str, Callable[[float], float]] = {
+        name: partial(_times, times[name], partial(busy, name)) for name in times
+    }
     if job.plan.workers.mode != "async":
         at_least["gate"] = gate
     seconds = shared_step_time(bounds[0].amount, list(at_least.values()))

@@ -26,7 +26,7 @@ class Constants:
         message_byte: A byte of a message: packed, handed to the system, and unpacked.
         step: Of one step: what a worker's threads take whatever the model.
         index_row: Bytes of a table's index by row, as benchmarks/cost_error found them.
-        kept_base: Bytes that a process has in use or keeps, once it has trained, whatever it trains.
+        kept_base: Bytes that a process keeps once it has trained, whatever it trains.
         kept_row: Bytes that a worker's allocators keep for a byte of a batch's rows.
         kept_activation: Likewise, of what the forward leaves for the backward.
         kept_message: Bytes that either end keeps for a byte of the largest message to a server.

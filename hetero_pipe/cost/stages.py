@@ -9,7 +9,7 @@ from hetero_pipe.cost.exchange import copy_cost, predict_pull, predict_push
 from hetero_pipe.cost.job import Job
 from hetero_pipe.cost.rates import compute_rates
 from hetero_pipe.cost.table import route_cost
-from hetero_pipe.plan import Breakdown, StagePrediction
+from hetero_pipe.plan import Breakdown, Part, StagePrediction
 
 __all__ = ["predict_stages"]
 
@@ -19,6 +19,7 @@ def predict_stages(job: Job) -> Iterator[StagePrediction]:
     role = job.roles.reader.role
 
     def stage(name: str, cost: Breakdown, role: str = role) -> StagePrediction:
+        cost = _beside_others(job, name, cost)
         return StagePrediction(name, role, cost, cost.total)
 
     yield stage("read", job.once("read", lambda: read_cost(job)))
@@ -32,6 +33,28 @@ def predict_stages(job: Job) -> Iterator[StagePrediction]:
     else:
         yield stage("dense", dense_cost(job))
     yield stage("push", predict_push(job))
+
+
+def _beside_others(job: Job, stage: str, cost: Breakdown) -> Breakdown:
+    """Returns the cost of a stage beside the others, if what that adds was measured.
+
+    A loop of nothing else finds its rows and its code in caches, and its threads awake.
+    """
+    dense = job.roles.dense
+    host = job.cluster.host(dense.host).name
+    found = job.cluster.rates_of("beside", host=host, device=dense.device)
+    factors = {rate.kind: rate.value.median for rate in found}
+
+    def amount(part: Part) -> float:
+        if part.resource == "server":
+            kind = "server"
+        elif part.resource == "worker":
+            kind = {"call": "call", "message": "cut"}.get(part.label, stage)
+        else:
+            return part.amount
+        return part.amount * factors.get(kind, 1.0)
+
+    return cost.map(amount) if factors else cost
 
 
 def read_cost(job: Job) -> Breakdown:

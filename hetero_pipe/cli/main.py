@@ -6,7 +6,7 @@ import platform
 import sys
 from collections.abc import Sequence
 
-from hetero_pipe.cli import launch, profile, worker
+from hetero_pipe.cli import launch, profile, simulate, worker
 from hetero_pipe.errors import HeteroPipeError
 from ps_server.version import VERSION
 
@@ -15,7 +15,8 @@ __all__ = ["main"]
 DESCRIPTION = """\
 Runs training jobs of several processes: parameter servers (ps-server), which
 hold the embedding tables, and workers, which are all one Python script that
-ends in hp.launch.run(main). Measures the hosts they are to run on.
+ends in hp.launch.run(main). Measures the hosts they are to run on, and
+simulates what a plan would do there.
 """
 
 EPILOG = """\
@@ -54,4 +55,5 @@ def _parser() -> argparse.ArgumentParser:
     launch.add_to(commands)
     worker.add_to(commands)
     profile.add_to(commands)
+    simulate.add_to(commands)
     return parser

@@ -6,8 +6,8 @@ one place to another. It never predicts what a model costs there, and never
 imports Paddle: whoever knows of devices tells it.
 """
 
+from hetero_pipe.cluster.border import Border
 from hetero_pipe.cluster.cluster import Cluster
-from hetero_pipe.cluster.cut import Cut
 from hetero_pipe.cluster.device import DEVICE_KINDS, DTYPES, Device
 from hetero_pipe.cluster.discover import discover
 from hetero_pipe.cluster.file import (
@@ -39,8 +39,8 @@ __all__ = [
     "LINK_KINDS",
     "RATES",
     "SIDES",
+    "Border",
     "Cluster",
-    "Cut",
     "Device",
     "Disk",
     "Edge",

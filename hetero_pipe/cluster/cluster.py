@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NoReturn
 
+from hetero_pipe.cluster.border import Border, borders_of
 from hetero_pipe.cluster.check import check_unique, nearest
-from hetero_pipe.cluster.cut import Cut, cuts_of
 from hetero_pipe.cluster.device import Device
 from hetero_pipe.cluster.host import Host
 from hetero_pipe.cluster.link import Link, Switch
@@ -185,9 +185,9 @@ class Cluster:
         return edges_of
 
     @cached_property
-    def cuts(self) -> tuple[Cut, ...]:
+    def borders(self) -> tuple[Border, ...]:
         """How much can leave some of the machines at once, whatever way it takes."""
-        return cuts_of(self._network, {host.name: host.names for host in self.hosts})
+        return borders_of(self._network, self._by_member)
 
     def _passes(self, member: str, source: Place, hosts: tuple[str, str]) -> bool:
         host, slash, part = member.partition("/")

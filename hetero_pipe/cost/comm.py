@@ -64,10 +64,10 @@ class Members:
         uplinks: dict[tuple[int, float], None] = {}  # equal ones once, in order
         if len(names) > 1:
             inter = cluster.ways(place(0, 0), place(len(names) - 1, 0))
-            for cut in cluster.cuts:
-                inside = len(set(names).intersection(cut.machines))
+            for border in cluster.borders:
+                inside = len(set(names).intersection(border.machines))
                 if 0 < inside < len(names):
-                    uplinks[inside, cut.bandwidth] = None
+                    uplinks[inside, border.bandwidth] = None
         return Members(len(names), processes.per_machine, intra, inter, tuple(uplinks))
 
     @property

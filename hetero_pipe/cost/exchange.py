@@ -8,7 +8,6 @@ from hetero_pipe.cost.compute import op_cost
 from hetero_pipe.cost.curve import Curve
 from hetero_pipe.cost.job import Job
 from hetero_pipe.cost.memory import FLOAT, KEY_BYTES
-from hetero_pipe.cost.rates import compute_rates
 from hetero_pipe.cost.table import (
     CallRates,
     Link,
@@ -121,7 +120,7 @@ def server_link(job: Job) -> Link:
     message_bytes = cluster.rates_of("grpc_byte", host=reader.name)
     return Link(
         num_servers=job.fewest.num_servers,
-        ways=None if is_near else cluster.ways(reader.names[0], host.names[-1]),
+        ways=None if is_near else job.ways(reader.names[0], host.names[-1]),
         uplink=uplink(cluster, reader.names[0]),
         call=calls[0].value.median if calls else constants.call,
         message_byte=message_bytes[-1].value.median if message_bytes else constants.message_byte,
@@ -177,7 +176,7 @@ def _gather_cost(job: Job, table: Table) -> Breakdown:
     if num == 1:
         return Breakdown()
     of_one, of_all = job.rows(table), num * job.rows(table)
-    core = compute_rates(job.cluster, job.roles.dense.host, "cpu", constants=job.constants)
+    core = job.rates(job.roles.dense.host, "cpu")
     gathered = all_gather_time(of_all * (KEY_BYTES + width), job.replicas)
     return Breakdown.sum(
         (
@@ -216,5 +215,5 @@ def _copied(job: Job, label: str, num_bytes: float) -> Breakdown:
         return Breakdown.of(label, on_core, "worker") + Breakdown.of(
             label, seconds - on_core, "network"
         )
-    ways = cluster.ways(host.names[0], f"{host.names[0]}/{dense.device}:0")
+    ways = job.ways(host.names[0], f"{host.names[0]}/{dense.device}:0")
     return Breakdown.of(label, ways.time(num_bytes), "network")

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TypeVar, cast
 
-from hetero_pipe.cluster import Cluster
+from hetero_pipe.cluster import Cluster, Ways
 from hetero_pipe.cost.comm import Members
 from hetero_pipe.cost.constants import Constants
 from hetero_pipe.cost.memory import FLOAT, batch_bytes
@@ -18,6 +18,9 @@ from hetero_pipe.plan import Breakdown, Plan
 __all__ = ["Job"]
 
 T = TypeVar("T")
+
+MANY = 8
+"""Machines over which a cost is not tried with each number of them, but said to be at least 0."""
 
 
 @dataclass(frozen=True)
@@ -65,15 +68,21 @@ class Job:
         """Returns the cost with as many replicas of the dense part as there are.
 
         Where all plans between two are bounded, that is the least of each part over the
-        numbers between: what falls with a number and what rises with it are in one cost.
+        numbers between, as some parts fall with a number and some rise.
         """
         few, many = self.fewest.dense, self.most.dense
-        key = (key, few, many, self.homes)
-        return self.once(key, lambda: Breakdown.least(map(cost, self._with_replicas())))
+        if many.machines - few.machines > MANY:
+            return Breakdown()  # no less than nothing; to try each would take too long
+        return self.once(
+            (key, few, many, self.homes),
+            lambda: Breakdown.least(
+                self.once((key, roles.dense, self.homes), partial(cost, self._with(roles)))
+                for roles in self.roles.between(self.fewest, self.most)
+            ),
+        )
 
-    def _with_replicas(self) -> Iterator["Job"]:
-        for roles in self.roles.between(self.fewest, self.most):
-            yield replace(self, roles=roles, fewest=roles, most=roles)
+    def _with(self, roles: Roles) -> "Job":
+        return replace(self, roles=roles, fewest=roles, most=roles)
 
     @cached_property
     def values(self) -> Mapping[str, float]:
@@ -83,11 +92,18 @@ class Job:
     @cached_property
     def dense_rates(self) -> ComputeRates:
         """Of the device of one replica of the dense part."""
-        dense = self.roles.dense
+        return self.rates(self.roles.dense.host, self.roles.dense.device)
+
+    def rates(self, host: str, device: str) -> ComputeRates:
+        """Returns those of a device of a host."""
         return self.once(
-            ("rates", dense.host, dense.device),
-            lambda: compute_rates(self.cluster, dense.host, dense.device, constants=self.constants),
+            ("rates", host, device),
+            lambda: compute_rates(self.cluster, host, device, constants=self.constants),
         )
+
+    def ways(self, source: str, target: str) -> Ways:
+        """Returns those of the cluster between two places."""
+        return self.once(("ways", source, target), lambda: self.cluster.ways(source, target))
 
     @property
     def batch_bytes(self) -> float:
@@ -126,11 +142,15 @@ class Job:
 
     def rows(self, table: Table) -> float:
         """Returns the distinct rows of a batch."""
-        return float(table.rows.at(self.values))
+        return self.once(("rows", table.name), lambda: float(table.rows.at(self.values)))
 
     def rows_of_all(self, table: Table) -> float:
         """Returns the distinct rows of the batches of all replicas of the dense part."""
-        return self.workload.distinct_rows(table.name, self.batch * self.roles.num_dense)
+        batch = self.batch * self.roles.num_dense
+        return self.once(
+            ("rows of all", table.name, batch),
+            lambda: self.workload.distinct_rows(table.name, batch),
+        )
 
     def pulled_rows(self, table: Table) -> float:
         """Returns those of them that no cache on the device has."""

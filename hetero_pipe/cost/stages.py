@@ -7,7 +7,6 @@ from hetero_pipe.cost.compute import TABLE_OPS, op_cost, optimizer_cost
 from hetero_pipe.cost.curve import Curve
 from hetero_pipe.cost.exchange import copy_cost, predict_pull, predict_push
 from hetero_pipe.cost.job import Job
-from hetero_pipe.cost.rates import compute_rates
 from hetero_pipe.cost.table import route_cost
 from hetero_pipe.plan import Breakdown, Part, StagePrediction
 
@@ -133,7 +132,7 @@ def _sent(job: Job) -> Breakdown:
     constants, cluster = job.constants, job.cluster
     pools = [op for op in job.graph.ops if op.kind == "pool"]
     reader, dense = cluster.host(job.roles.reader.host), cluster.host(job.roles.dense.host)
-    rates = compute_rates(cluster, reader.name, "cpu", constants=constants)
+    rates = job.rates(reader.name, "cpu")
     pooled = Breakdown.sum(op_cost(op, rates, job.values) for op in pools)
     found = [
         pooled.times(0.5),  # forward here, backward there
@@ -141,7 +140,7 @@ def _sent(job: Job) -> Breakdown:
         Breakdown.of("call", constants.call_cpu, "worker"),
     ]
     if reader.name != dense.name:
-        ways = cluster.ways(reader.names[0], dense.names[-1])
+        ways = job.ways(reader.names[0], dense.names[-1])
         found.append(Breakdown.of("network", ways.time(job.sent_bytes), "network"))
     return Breakdown.sum(found)
 

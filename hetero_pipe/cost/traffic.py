@@ -29,36 +29,36 @@ class Flow:
 def network_times(flows: Iterable[Flow], cluster: Cluster) -> dict[str, float]:
     """Returns the least seconds of a step by what may leave and enter some machines at once.
 
-    Of each kind of machine by itself, and of those that are behind one switch, with the
-    links of both ways busy at once.
+    Of each machine by itself, and of those that are behind one switch; links are busy both
+    ways at once.
     """
-    flows = list(flows)
+    host_of = {name: host.name for host in cluster.hosts for name in host.names}
+    ends = [
+        (_machines(flow.source, cluster), _machines(flow.target, cluster), flow.num_bytes)
+        for flow in flows
+    ]
     found: dict[str, float] = defaultdict(float)
-    for cut in cluster.cuts:
-        inside = set(cut.machines)
+    for border in cluster.borders:
+        inside = frozenset(border.machines)
         leaving = entering = 0.0
-        for flow in flows:
-            source, target = (
-                _share(flow.source, inside, cluster),
-                _share(flow.target, inside, cluster),
-            )
-            leaving += flow.num_bytes * source * (1 - target)
-            entering += flow.num_bytes * (1 - source) * target
-        if len(inside) == 1:
-            name = f"network of {cluster.host(cut.machines[0]).name}"
-        else:
-            name = "network between switches"
-        found[name] = max(found[name], max(leaving, entering) / cut.bandwidth)
+        for sources, targets, num_bytes in ends:
+            source = len(inside & sources) / len(sources)
+            target = len(inside & targets) / len(targets)
+            leaving += num_bytes * source * (1 - target)
+            entering += num_bytes * (1 - source) * target
+        is_alone = len(inside) == 1
+        name = (
+            f"network of {host_of[border.machines[0]]}" if is_alone else "network between switches"
+        )
+        found[name] = max(found[name], max(leaving, entering) / border.bandwidth)
     return dict(found)
 
 
-def _share(processes: ProcessPlan, inside: set[str], cluster: Cluster) -> float:
-    """Returns the share of some processes that are on some machines."""
-    names = cluster.host(processes.host).names[: processes.machines]
-    return len(inside.intersection(names)) / len(names)
+def _machines(processes: ProcessPlan, cluster: Cluster) -> frozenset[str]:
+    return frozenset(cluster.host(processes.host).names[: processes.machines])
 
 
 def uplink(cluster: Cluster, machine: str) -> float:
     """Returns the bytes/s that can leave a machine at once; infinite if there is no other."""
-    alone = (cut.bandwidth for cut in cluster.cuts if cut.machines == (machine,))
+    alone = (border.bandwidth for border in cluster.borders if border.machines == (machine,))
     return next(alone, math.inf)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from hetero_pipe.errors import ConfigError
 from hetero_pipe.graph.size import BATCH, Size, total
@@ -65,7 +66,7 @@ class Table:
         """Returns the keys of a batch in one slot."""
         return BATCH if slot in self.single else Size.symbol(keys_symbol(slot))
 
-    @property
+    @cached_property
     def all_keys(self) -> Size:
         """The keys of a batch in all slots."""
         return total(self.keys(slot) for slot in self.slots)

@@ -20,13 +20,14 @@ from hetero_pipe.pipeline.remote import (
 from hetero_pipe.pipeline.stage import Stage
 from hetero_pipe.pipeline.staleness import StalenessGate
 from hetero_pipe.pipeline.summary import ENOUGH_STEPS, ServerTime, Summary
-from hetero_pipe.pipeline.timeline import CREDIT, StageTime, Timeline
+from hetero_pipe.pipeline.timeline import CREDIT, GATE, StageClock, StageTime, Timeline
 from hetero_pipe.pipeline.trace import BATCH_OF, merge, write_trace
 
 __all__ = [
     "BATCH_OF",
     "CREDIT",
     "ENOUGH_STEPS",
+    "GATE",
     "Channel",
     "Closed",
     "CutBatch",
@@ -38,6 +39,7 @@ __all__ = [
     "Meeting",
     "ServerTime",
     "Stage",
+    "StageClock",
     "StageHost",
     "StageLink",
     "StageTime",

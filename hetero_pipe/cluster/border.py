@@ -1,16 +1,16 @@
-"""Cut: some machines of a cluster, and how much can leave them at once."""
+"""Border: some machines of a cluster, and how much can leave them at once."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from hetero_pipe.cluster.wiring import Edges
 
-__all__ = ["Cut", "cuts_of"]
+__all__ = ["Border", "borders_of"]
 
 
 @dataclass(frozen=True)
-class Cut:
+class Border:
     """Some machines, and the links between them and all others.
 
     Whatever way messages take, what these machines send to others crosses these
@@ -25,33 +25,35 @@ class Cut:
     bandwidth: float
 
 
-def cuts_of(edges: Edges, groups: Mapping[str, Sequence[str]]) -> tuple[Cut, ...]:
-    """Returns a machine of each group alone, and all that are behind the switches of each tier.
+def borders_of(edges: Edges, machines: Iterable[str]) -> tuple[Border, ...]:
+    """Returns each machine alone, and all that are behind each switch, tier by tier.
 
     Blocks grow from single members: one all of whose links lead to one other block
-    joins it. In a tree of switches these are all the cuts that there are; a switch
-    with two uplinks is where growing ends.
+    joins it. In a tree of switches no other border bounds more; where a block has two
+    neighbours, growing ends.
 
     Args:
         edges: Of the links between machines and switches.
-        groups: The machines, which are all alike in one group.
+        machines: Their names.
     """
-    machines = [name for names in groups.values() for name in names]
+    machines = tuple(machines)
     block_of = {member: member for member in (*machines, *edges)}
     leaving = _leaving(edges, block_of)
-    found = [_cut([names[0]], leaving[names[0]]) for names in groups.values()]
+    found = [_border([name], leaving[name]) for name in machines]
     while True:
         only = {block: next(iter(to)) for block, to in leaving.items() if len(to) == 1}
         # Of two blocks that have but each other, one stays.
         joined = {b: to for b, to in only.items() if only.get(to) != b or b < to}
         if not joined:
-            return tuple(cut for cut in found if 0 < len(cut.machines) < len(machines))
+            return tuple(border for border in found if 0 < len(border.machines) < len(machines))
         block_of = {member: joined.get(block, block) for member, block in block_of.items()}
         inside = defaultdict(list)
         for name in machines:
             inside[block_of[name]].append(name)
         leaving = _leaving(edges, block_of)
-        found += [_cut(inside[block], leaving[block]) for block in dict.fromkeys(joined.values())]
+        found += [
+            _border(inside[block], leaving[block]) for block in dict.fromkeys(joined.values())
+        ]
 
 
 def _leaving(edges: Edges, block_of: Mapping[str, str]) -> dict[str, dict[str, float]]:
@@ -64,5 +66,5 @@ def _leaving(edges: Edges, block_of: Mapping[str, str]) -> dict[str, dict[str, f
     return found
 
 
-def _cut(machines: Sequence[str], to: Mapping[str, float]) -> Cut:
-    return Cut(tuple(machines), sum(to.values()))
+def _border(machines: Sequence[str], to: Mapping[str, float]) -> Border:
+    return Border(tuple(machines), sum(to.values()))

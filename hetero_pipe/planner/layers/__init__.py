@@ -1,0 +1,43 @@
+"""Which device runs which layer, and how many of each?
+
+Given layers in a row, what each costs on each type of device, and what a unit of
+a type costs an hour: which type runs each layer, and on how many units, so that
+the throughput is enough and the money least (HeterPS's problem). `exact` finds the
+best assignment and proves it; the other schedulers are those it is compared with. It
+decides and never does: nothing here runs a step, measures a device, or imports Paddle.
+"""
+
+from hetero_pipe.planner.layers.assignment import AssignedStage, Assignment
+from hetero_pipe.planner.layers.baseline import (
+    brute_force,
+    genetic,
+    greedy,
+    heuristic,
+    one_type,
+    random_search,
+)
+from hetero_pipe.planner.layers.exact import exact
+from hetero_pipe.planner.layers.objective import Goal, Objective, Scheduler, Solution
+from hetero_pipe.planner.layers.provision import provision
+from hetero_pipe.planner.layers.stack import LAYER_KINDS, DeviceType, LayerStack, StackLayer
+
+__all__ = [
+    "LAYER_KINDS",
+    "AssignedStage",
+    "Assignment",
+    "DeviceType",
+    "Goal",
+    "LayerStack",
+    "Objective",
+    "Scheduler",
+    "Solution",
+    "StackLayer",
+    "brute_force",
+    "exact",
+    "genetic",
+    "greedy",
+    "heuristic",
+    "one_type",
+    "provision",
+    "random_search",
+]

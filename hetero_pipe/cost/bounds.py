@@ -15,6 +15,10 @@ from hetero_pipe.plan import Part, StagePrediction
 
 __all__ = ["predict_bounds", "predict_loads", "stretched"]
 
+NOTED = 1.002
+"""By how much less than it makes a step longer, sharing cores counts: its largest bound is to be
+what bounds a step that is hardly longer."""
+
 
 def predict_bounds(
     job: Job, stages: Sequence[StagePrediction], loads: Mapping[str, float]
@@ -152,9 +156,10 @@ def stretched(
     if job.plan.workers.mode != "async":
         at_least["gate"] = gate
     seconds = shared_step_time(bounds[0].amount, list(at_least.values()))
-    if seconds > bounds[0].amount * (1 + 1e-9):
+    shared = seconds / NOTED
+    if shared > bounds[0].amount:
         slowest = max(at_least, key=lambda name: at_least[name](seconds))
-        bounds = (Part(f"{slowest}, cores shared", seconds), *bounds)
+        bounds = (Part(f"{slowest}, cores shared", shared), *bounds)
     return tuple(replace(s, busy=busy(s.name, seconds)) for s in stages), tuple(bounds)
 
 

@@ -160,7 +160,8 @@ def stretched(
     if shared > bounds[0].amount:
         slowest = max(at_least, key=lambda name: at_least[name](seconds))
         bounds = (Part(f"{slowest}, cores shared", shared), *bounds)
-    return tuple(replace(s, busy=busy(s.name, seconds)) for s in stages), tuple(bounds)
+    shown = (replace(s, busy=max(busy(s.name, seconds), s.busy)) for s in stages)
+    return tuple(shown), tuple(bounds)
 
 
 def _times(factor: float, seconds: Callable[[float], float], step: float) -> float:

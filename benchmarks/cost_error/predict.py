@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 
 from build import model_of
 from config import Config
@@ -11,6 +12,7 @@ import hetero_pipe as hp
 from hetero_pipe.cost import CostModel, Workload
 from hetero_pipe.data import measure_statistics
 from hetero_pipe.nn import BatchSpec, trace
+from hetero_pipe.plan import Prediction
 
 PROCESS = "process"  # what a process takes before it trains, which `run.Measured` leaves out
 
@@ -30,35 +32,16 @@ class Predicted:
     stages: Mapping[str, float]
 
 
-def predict(config: Config, cluster: hp.Cluster) -> Predicted | None:
-    """Returns what is expected of a configuration on one host, without a step.
-
-    None is no prediction: of the emulated device, whose time is stated and not a
-    matter of the model's ops.
-    """
-    if config.is_emulated:
-        return None
-    model, samples = model_of(config), Samples.of(config)
-    graph = trace(model, BatchSpec.of(samples.steady[0]))
-    tables = {table.name: tuple(table.slots) for table in graph.tables}
-    found = measure_statistics(samples.steady, tables, batch_size=config.batch_size)
-    workload = Workload(
-        graph.with_data(keys={slot: found.keys[slot] for slot in slots_of(config)}),
-        rows=dict.fromkeys(tables, config.rows),
-        distinct={name: table.distinct.points for name, table in found.tables.items()},
-        num_dense=NUM_DENSE,
-        skew=max(
-            table.largest_share(config.servers) * config.servers if config.servers else 1.0
-            for table in found.tables.values()
-        ),
-    )
-    prediction = CostModel(cluster, workload).predict(_plan(config, model))
+def predict(config: Config, cluster: hp.Cluster) -> Predicted:
+    """Returns what is expected of a configuration on one host, without a step."""
+    prediction = expect(config, cluster)
     return Predicted(
         prediction.step_seconds,
         int(
             sum(
                 part.amount
                 for memory in prediction.memory
+                if memory.device == "cpu"  # the emulated one computes nothing, and keeps nothing
                 for part in memory.peak.parts
                 if part.label != PROCESS
             )
@@ -70,6 +53,30 @@ def predict(config: Config, cluster: hp.Cluster) -> Predicted | None:
     )
 
 
+def expect(config: Config, cluster: hp.Cluster) -> Prediction:
+    """Returns the cost model's prediction; of the emulated device, the time is stated."""
+    return CostModel(cluster, _workload(config)).predict(_plan(config, model_of(config)))
+
+
+@cache
+def _workload(config: Config) -> Workload:
+    model, samples = model_of(config), Samples.of(config)
+    graph = trace(model, BatchSpec.of(samples.steady[0]))
+    tables = {table.name: tuple(table.slots) for table in graph.tables}
+    found = measure_statistics(samples.steady, tables, batch_size=config.batch_size)
+    return Workload(
+        graph.with_data(keys={slot: found.keys[slot] for slot in slots_of(config)}),
+        rows=dict.fromkeys(tables, config.rows),
+        distinct={name: table.distinct.points for name, table in found.tables.items()},
+        num_dense=NUM_DENSE,
+        device_seconds=config.device_ms / 1e3 if config.is_emulated else None,
+        skew=max(
+            table.largest_share(config.servers) * config.servers if config.servers else 1.0
+            for table in found.tables.values()
+        ),
+    )
+
+
 def _plan(config: Config, model: object) -> hp.Plan:
     """Returns the plan that the workers take, with addresses that nobody has."""
     is_split = config.workers == "split"
@@ -78,4 +85,6 @@ def _plan(config: Config, model: object) -> hp.Plan:
     plan = hp.default_plan(
         model, servers=servers or None, staleness=config.staleness, workers=workers
     )
-    return replace(plan, batch_size=config.batch_size)
+    device = "emulated:0" if config.is_emulated else "cpu"
+    stages = (replace(s, device=device if s.name == "dense" else "cpu") for s in plan.stages)
+    return replace(plan, batch_size=config.batch_size, stages=tuple(stages))

@@ -80,11 +80,12 @@ class CostModel:
         stages = tuple(self._corrected(stage, job) for stage in predict_stages(job))
         loads = predict_loads(job, stages)
         bounds = predict_bounds(job, stages, loads)
-        seconds = bounds[0].amount
+        # What shared cores add is not among what bounds all plans between two.
+        shown, bounds = stretched(job, stages, loads, bounds) if low is high else (stages, bounds)
         return Prediction(
-            step_seconds=seconds,
+            step_seconds=bounds[0].amount,
             samples=float(job.batch * job.roles.num_readers),
-            stages=tuple(stretched(each, job, loads=loads, seconds=seconds) for each in stages),
+            stages=shown,
             memory=tuple(predict_memory(least)),
             bounds=bounds,
             price_per_hour=_price(least),

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-sys.path.append(str(Path(__file__).parents[1] / "cost_error"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "cost_error"))
 
 from config import Config
 from predict import predict

@@ -14,6 +14,7 @@ from hetero_pipe.cost.comm import (
 )
 from hetero_pipe.cost.compute import op_cost, optimizer_cost
 from hetero_pipe.cost.constants import Constants
+from hetero_pipe.cost.correction import Corrections
 from hetero_pipe.cost.curve import Curve
 from hetero_pipe.cost.memory import cut_bytes, dense_memory, table_bytes
 from hetero_pipe.cost.model import CostModel
@@ -26,6 +27,7 @@ from hetero_pipe.cost.workload import Workload
 __all__ = [
     "ComputeRates",
     "Constants",
+    "Corrections",
     "CostModel",
     "Curve",
     "Link",

@@ -1,12 +1,13 @@
 """CostModel: what a plan costs on a cluster: time, memory and money."""
 
 from collections.abc import Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 from hetero_pipe.cluster import Cluster
 from hetero_pipe.cost.bounds import predict_bounds, predict_loads, stretched
 from hetero_pipe.cost.constants import Constants
+from hetero_pipe.cost.correction import Corrections, StageKey
 from hetero_pipe.cost.exchange import exchange_assumed
 from hetero_pipe.cost.job import Job
 from hetero_pipe.cost.peaks import predict_memory
@@ -15,7 +16,7 @@ from hetero_pipe.cost.stages import predict_stages
 from hetero_pipe.cost.workload import Workload
 from hetero_pipe.errors import PlanError
 from hetero_pipe.graph import Graph
-from hetero_pipe.plan import Plan, Prediction
+from hetero_pipe.plan import Plan, Prediction, StagePrediction
 
 __all__ = ["CostModel"]
 
@@ -28,12 +29,14 @@ class CostModel:
         cluster: With what was measured of it.
         workload: What is trained.
         constants: Stand in for what was not measured.
+        corrections: By what training has shown to take longer, or less long.
         memo: Costs that plans have in common, once they are found.
     """
 
     cluster: Cluster
     workload: Workload
     constants: Constants = field(default_factory=Constants)
+    corrections: Corrections = field(default_factory=Corrections)
     memo: dict[Hashable, object] = field(
         default_factory=dict, init=False, compare=False, repr=False
     )
@@ -74,7 +77,7 @@ class CostModel:
             As `predict`.
         """
         job, least = self._job(high, low, high), self._job(low, low, high)
-        stages = tuple(predict_stages(job))
+        stages = tuple(self._corrected(stage, job) for stage in predict_stages(job))
         loads = predict_loads(job, stages)
         bounds = predict_bounds(job, stages, loads)
         seconds = bounds[0].amount
@@ -87,6 +90,11 @@ class CostModel:
             price_per_hour=_price(least),
             assumed=(*job.dense_rates.assumed, *exchange_assumed(job)),
         )
+
+    def _corrected(self, stage: StagePrediction, job: Job) -> StagePrediction:
+        place = job.roles.of_role(stage.role)
+        cost = self.corrections.corrected(stage.cost, StageKey.of(stage, place))
+        return replace(stage, cost=cost, busy=cost.total)
 
     def _job(self, plan: Plan, low: Plan, high: Plan) -> Job:
         if plan.batch_size is None:

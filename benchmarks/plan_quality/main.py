@@ -33,7 +33,7 @@ def main() -> None:
     add("--quick", action="store_true", help=f"{QUICK_PROBLEMS} problems, nothing trained")
     add("--json", action="store_true", help="last line is one JSON object")
     add("--problems", type=int, help=f"default: {NUM_PROBLEMS}")
-    add("--rounds", type=int, default=2, help="of real runs, 0 for none; default: %(default)s")
+    add("--rounds", type=int, default=3, help="of real runs, 0 for none; default: %(default)s")
     add(
         "--cluster",
         type=Path,

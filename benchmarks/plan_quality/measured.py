@@ -1,7 +1,8 @@
 """Does the planner take the plan that is fastest here? Each candidate is trained for real."""
 
+import statistics
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,15 @@ SERVERS = (0, 1)
 STALENESS = (0, 1, 2)
 
 
-def compare_measured(cluster: hp.Cluster, *, rounds: int) -> Iterator[dict[str, Any]]:
+def compare_measured(
+    cluster: hp.Cluster, *, rounds: int, tasks: Sequence[tuple[str, int]] = TASKS
+) -> Iterator[dict[str, Any]]:
     """Yields for each model and batch the plan that is predicted to be fastest, and how fast it is.
 
     What is chosen from is what one process can do: its tables in its memory or on a
-    server, and a staleness of up to 2.
+    server, and a staleness of up to 2. All candidates take turns in each round.
     """
-    for model, batch in TASKS:
+    for model, batch in tasks:
         configs = [
             Config(f"{model}-{batch}-{servers}-{k}", model, batch, servers=servers, staleness=k)
             for servers in SERVERS
@@ -34,7 +37,7 @@ def compare_measured(cluster: hp.Cluster, *, rounds: int) -> Iterator[dict[str, 
         for _ in range(rounds):
             for config in configs:
                 steps[config.name].append(run_config(config).step)
-        measured = {name: min(found) for name, found in steps.items()}
+        measured = {name: statistics.median(found) for name, found in steps.items()}
         predicted = {}
         for config in configs:
             found = predict(config, cluster)
@@ -49,5 +52,6 @@ def compare_measured(cluster: hp.Cluster, *, rounds: int) -> Iterator[dict[str, 
             "fastest": fastest,
             "over_fastest": measured[picked] / measured[fastest] - 1,
             "measured_s": measured,
+            "repeats_s": steps,
             "predicted_s": predicted,
         }

@@ -8,7 +8,8 @@ import pytest
 from hetero_pipe.cost import CostModel
 from hetero_pipe.errors import ConfigError, PlanError
 from hetero_pipe.plan import Plan
-from hetero_pipe.planner import Aim, Judge, Space, box_of, propose, strategies
+from hetero_pipe.planner import Aim, Judge, Space, Strategy, Where, box_of, propose, strategies
+from hetero_pipe.planner.search import can_run
 from tests.oracles.brute_force_planner import every_plan, every_prediction
 from tests.planner.problems import problem_of
 
@@ -91,6 +92,20 @@ def test_parts_of_a_box_have_each_plan_once():
         replace(plan, stages=every_stage(plan)) for plan in every_plan(WIDE, model.cluster, graph)
     }
     assert {without_addresses(plan) for plan in found} == {without_addresses(p) for p in plans}
+
+
+def test_workers_that_step_together_each_get_a_batch():
+    graph = problem_of(3).workload.graph
+    where = (
+        Where("sparse", "h0", "cpu"),
+        Where("dense", "h1", "cpu"),
+        Where("server", "h0", "cpu"),
+    )
+    for mode, num_dense, can in (("sync", 2, True), ("sync", 3, False), ("bounded", 3, True)):
+        counts = {"sparse": (2, 1), "dense": (num_dense, 1), "server": (1, 1)}
+        homes = tuple((table.name, "host") for table in graph.tables)
+        plan = Strategy(where, mode, 64, homes=homes).plan(graph, counts, staleness=0)
+        assert can_run(plan) is can
 
 
 def every_stage(plan):

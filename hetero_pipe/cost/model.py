@@ -1,12 +1,14 @@
 """CostModel: what a plan costs on a cluster: time, memory and money."""
 
 from collections.abc import Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import cast
 
 from hetero_pipe.cluster import Cluster
 from hetero_pipe.cost.bounds import predict_bounds, predict_loads, stretched
 from hetero_pipe.cost.constants import Constants
+from hetero_pipe.cost.correction import Corrections, basis_of
 from hetero_pipe.cost.exchange import exchange_assumed
 from hetero_pipe.cost.job import Job
 from hetero_pipe.cost.peaks import predict_memory
@@ -28,15 +30,30 @@ class CostModel:
         cluster: With what was measured of it.
         workload: What is trained.
         constants: Stand in for what was not measured.
+        corrections: What training has shown of stages; of another basis, as after a
+            new profile, they are left aside.
         memo: Costs that plans have in common, once they are found.
     """
 
     cluster: Cluster
     workload: Workload
     constants: Constants = field(default_factory=Constants)
+    corrections: Corrections = field(default_factory=Corrections)
     memo: dict[Hashable, object] = field(
         default_factory=dict, init=False, compare=False, repr=False
     )
+
+    @cached_property
+    def applied(self) -> Corrections:
+        """Those of the corrections that are of this model's basis; to which runs may add."""
+        basis = basis_of(self.cluster, self.constants)
+        return self.corrections if self.corrections.basis == basis else Corrections(basis)
+
+    def corrected(self, corrections: Corrections) -> "CostModel":
+        """Returns this model with other corrections. What it has found so far is not lost."""
+        found = replace(self, corrections=corrections)
+        found.memo.update(self.memo)  # of costs that nothing has corrected yet
+        return found
 
     def predict(self, plan: Plan) -> Prediction:
         """Returns what a plan is expected to do.
@@ -74,7 +91,8 @@ class CostModel:
             As `predict`.
         """
         job, least = self._job(high, low, high), self._job(low, low, high)
-        stages = tuple(predict_stages(job))
+        plain = tuple(predict_stages(job))
+        stages = self.applied.applied(plain, job.roles)
         loads = predict_loads(job, stages)
         bounds = predict_bounds(job, stages, loads)
         seconds = bounds[0].amount
@@ -86,6 +104,7 @@ class CostModel:
             bounds=bounds,
             price_per_hour=_price(least),
             assumed=(*job.dense_rates.assumed, *exchange_assumed(job)),
+            corrected=tuple(self.applied.told(plain, job.roles)),
         )
 
     def _job(self, plan: Plan, low: Plan, high: Plan) -> Job:

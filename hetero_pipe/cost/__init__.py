@@ -16,11 +16,11 @@ from hetero_pipe.cost.comm import (
 from hetero_pipe.cost.compute import op_cost, optimizer_cost
 from hetero_pipe.cost.constants import Constants
 from hetero_pipe.cost.correction import Correction, Corrections, StagePlace
+from hetero_pipe.cost.correction_file import load_corrections, save_corrections
 from hetero_pipe.cost.curve import Curve
 from hetero_pipe.cost.learn import learn
 from hetero_pipe.cost.memory import cut_bytes, dense_memory, table_bytes
 from hetero_pipe.cost.model import CostModel
-from hetero_pipe.cost.profile import load_corrections, save_corrections
 from hetero_pipe.cost.rates import ComputeRates, compute_rates
 from hetero_pipe.cost.step import cores_time, gate_time, pipelined_step_time, step_bounds
 from hetero_pipe.cost.table import Link, TableRates, pull_cost, push_cost, route_cost, table_rates

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -154,15 +154,17 @@ class Corrections:
                 runs = "a run" if correction.runs == 1 else f"{correction.runs} runs"
                 yield f"{stage.name} on {place.host} by {factor:.2f}, as {runs} showed"
 
-    def with_run(self, shown: "Corrections") -> "Corrections":
-        """Returns these and what one more run has shown; that alone if its basis is another."""
-        if shown.basis != self.basis:
-            return shown
-        found = {each.place: each for each in self.found}
-        for each in shown.found:
-            before = found.get(each.place)
-            found[each.place] = before.blended(each) if before else each
-        return replace(self, found=tuple(found[place] for place in sorted(found)))
+    def replaced(self, others: Iterable[Correction]) -> "Corrections":
+        """Returns these with others in the places of which there are others."""
+        found = {**self._by_place, **{each.place: each for each in others}}
+        return Corrections(self.basis, tuple(found[place] for place in sorted(found)))
+
+    def with_run(self, shown: Iterable[Correction]) -> "Corrections":
+        """Returns these and what one more run has shown."""
+        before = self._by_place
+        return self.replaced(
+            before[each.place].blended(each) if each.place in before else each for each in shown
+        )
 
 
 def basis_of(cluster: Cluster, constants: Constants) -> str:

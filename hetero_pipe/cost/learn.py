@@ -14,8 +14,7 @@ ENOUGH_STEPS = 20
 """Of a run: below that, what is done but once is too much of it."""
 
 ROUNDS = 12
-"""In which factors settle: what a stage waits for a core depends on those of all stages, by less
-than half of a change."""
+"""In which factors settle: what a stage waits for a core depends a little on those of all."""
 
 
 def learn(model: CostModel, plan: Plan, measured: Measured) -> Corrections:
@@ -42,11 +41,11 @@ def learn(model: CostModel, plan: Plan, measured: Measured) -> Corrections:
     roles = Roles.of(plan, model.cluster)
     its = {stage.name: stage for stage in measured.stages}
     plain = {stage.name: stage for stage in model.corrected(Corrections()).predict(plan).stages}
-    shown = Corrections(known.basis)
+    shown: tuple[Correction, ...] = ()
     for _ in range(ROUNDS):
-        predicted = model.corrected(shown).predict(plan).stages
-        found = _shown(plain, predicted, its, roles)
-        shown = replace(shown, found=tuple(found))
+        predicted = model.predict(plan).stages
+        shown = tuple(_shown(plain, predicted, its, roles))
+        model = model.corrected(known.replaced(shown))
     return known.with_run(shown)
 
 
@@ -60,8 +59,8 @@ def _shown(
 
     Args:
         plain: The stages by name, not corrected.
-        predicted: These with the factors that were found so far, which are right but for
-            how long a stage waits for a core that another holds.
+        predicted: These as they are corrected so far, which tells how long each waits for a
+            core that another holds.
         measured: The stages of one worker by name.
         roles: Of the plan.
     """

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hetero_pipe.cluster import Cluster, Device, Host, Rate, Spread
+from hetero_pipe.cluster import Cluster, Device, Host, Link, Rate, Spread, Switch
 from hetero_pipe.cost import Constants, Correction, Corrections, CostModel, StagePlace, learn
 from tests.cost.measuring import as_predicted, with_stage
 from tests.cost.problems import plan, servers, workers, workload
@@ -35,10 +35,18 @@ def place(stage, *, peer="", role="whole"):
     return StagePlace(stage, role, "here", "cpu", peer)
 
 
-@pytest.mark.parametrize("wrong", RATES)
+@pytest.mark.parametrize(
+    ("wrong", "chosen"),
+    [
+        *((each, ALONE) for each in RATES),
+        # What a server took and what was waited for it are not told apart; but for these:
+        *((each, SERVED) for each in RATES if each not in ("call", "call_cpu")),
+    ],
+)
 @pytest.mark.parametrize("by", [0.5, 2.0])
-@pytest.mark.parametrize("chosen", [ALONE, SERVED, replace(SERVED, staleness=0)])
-def test_a_rate_that_is_wrong_by_two_is_made_up_for_by_one_run(wrong, by, chosen):
+@pytest.mark.parametrize("staleness", [0, 1])
+def test_a_rate_that_is_wrong_by_two_is_made_up_for_by_one_run(wrong, by, chosen, staleness):
+    chosen = replace(chosen, staleness=staleness)
     true, model = model_of().predict(chosen), model_of(**{wrong: by})
     better = model.corrected(learn(model, chosen, as_predicted(true, chosen)))
     found = better.predict(chosen)
@@ -112,7 +120,7 @@ def corrections(draw):
 
 
 @given(clusters(), plans(), corrections())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_what_was_predicted_changes_nothing(cluster, chosen, known):
     model = CostModel(cluster, workload())
     model = model.corrected(replace(known, basis=model.applied.basis))
@@ -120,13 +128,12 @@ def test_what_was_predicted_changes_nothing(cluster, chosen, known):
     learned = learn(model, chosen, as_predicted(prediction, chosen))
     again = model.corrected(learned).predict(chosen)
     for stage, before in zip(again.stages, prediction.stages, strict=True):
-        assert stage.busy == pytest.approx(before.busy, rel=1e-3)
-        if before.cost.total == before.cpu:  # nothing else to tell it from
-            assert stage.cost.total == pytest.approx(before.cost.total)
+        assert stage.busy == pytest.approx(before.busy)
+        assert stage.cost.total == pytest.approx(before.cost.total)
 
 
 @given(clusters(), plans(), corrections())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_corrected_stages_add_up_and_bound_the_step(cluster, chosen, known):
     model = CostModel(cluster, workload())
     plain = model.predict(chosen)
@@ -155,11 +162,12 @@ def test_seconds_on_a_core_and_other_ones_are_corrected_apart():
 
 def test_where_both_cannot_be_told_apart_the_whole_is_corrected():
     gpu = Device("gpu", memory=10**12, flops=(("float32", 1e10),))
-    cluster = Cluster((Host("here", (*HERE.hosts[0].devices, gpu)),))
+    devices = (*HERE.hosts[0].devices, gpu)
+    cluster = Cluster((Host("here", devices, (Link(("gpu", "cpu"), "PCIe", 1e10, 0.0),)),))
     chosen = plan(workers(host="here", device="gpu"), device="gpu:0")
     model = model_of(cluster)
     dense = model.predict(chosen).stage("dense")
-    assert dense.cpu < 0.1 * dense.cost.total
+    assert dense.cpu < dense.cost.total / 5
     measured = as_predicted(model.predict(chosen), chosen)
     spun = with_stage(measured, "dense", busy=2 * dense.busy, cpu=2 * dense.busy)
     found = model.corrected(learn(model, chosen, spun)).predict(chosen).stage("dense")
@@ -211,8 +219,19 @@ def test_what_was_learned_with_other_rates_is_left_aside():
     assert model.corrected(learned).predict(ALONE) != model.predict(ALONE)
     anew = learn(profiled, ALONE, as_predicted(plain.predict(ALONE), ALONE))
     assert {each.runs for each in anew.found} == {1}
-    more = replace(HERE.hosts[0], count=3, price_per_hour=1.0)
-    assert CostModel(Cluster((more,)), workload(), model.constants).applied.basis == learned.basis
+
+
+def test_what_was_learned_holds_for_more_machines_at_another_price():
+    def basis(**changes):
+        host = replace(HERE.hosts[0], **changes)
+        cluster = Cluster(
+            (host,), (Link(("here", "switch"), "NIC", 1e9, 0.0),), (Switch("switch"),)
+        )
+        return CostModel(cluster, workload()).applied.basis
+
+    assert basis(count=3, price_per_hour=1.0) == basis()
+    faster = Device("cpu", memory=10**12, cores=2, flops=(("float32", 1e12),))
+    assert basis(devices=(faster,)) != basis()
 
 
 def test_a_prediction_tells_what_is_corrected():

@@ -1,4 +1,4 @@
-"""The profile of a machine: the file in which corrections are kept from run to run."""
+"""The file of a machine in which its corrections are kept from run to run."""
 
 import json
 import os
@@ -23,11 +23,11 @@ def load_corrections(path: str | Path) -> Corrections:
     except FileNotFoundError:
         return Corrections()
     except OSError as error:
-        raise ConfigError(f"a profile must be readable, got {path}: {error}") from error
+        raise ConfigError(f"a file of corrections must be readable, got {path}: {error}") from error
     except (ValueError, TypeError) as error:
         raise ConfigError(
-            f"a profile is JSON as training writes it, got {path}: {error}; delete it, and what "
-            "it had is learned again"
+            f"a file of corrections is JSON as training writes it, got {path}: {error}; delete it, "
+            "and what it had is learned again"
         ) from error
 
 
@@ -50,4 +50,4 @@ def save_corrections(corrections: Corrections, path: str | Path) -> None:
             os.unlink(new)
             raise
     except OSError as error:
-        raise ConfigError(f"a profile must be writable, got {path}: {error}") from error
+        raise ConfigError(f"a file of corrections must be writable, got {path}: {error}") from error

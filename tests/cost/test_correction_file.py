@@ -77,13 +77,13 @@ def test_of_many_that_write_at_once_one_is_there_whole(tmp_path):
     path = tmp_path / "profile.json"
     written = [
         Corrections(str(i), tuple(Correction(PULL, runs=i + 1) for _ in range(50 * i + 1)))
-        for i in range(8)
+        for i in range(4)
     ]
-    start = threading.Barrier(9)
+    start = threading.Barrier(5)
 
     def write(known):
         start.wait()
-        for _ in range(20):
+        for _ in range(8):
             save_corrections(known, path)
 
     threads = [threading.Thread(target=write, args=(known,)) for known in written]

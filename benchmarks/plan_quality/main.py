@@ -1,0 +1,183 @@
+"""Is the plan that is chosen the best one? Against every plan, and against what is measured.
+
+On random small problems the planner's plan must cost what the best of all plans
+costs. On this machine all that it can choose from is trained for real, and its pick
+stands beside the fastest; README.md beside this file tells more.
+"""
+
+import argparse
+import json
+import math
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from candidates import SETTINGS, Setting, compare, measure
+from every_plan import every_prediction
+from problems import SPACES, Problem, draw
+
+import hetero_pipe as hp
+from hetero_pipe.cluster import discover, load_cluster
+from hetero_pipe.errors import PlanError
+from hetero_pipe.planner import Aim, propose
+
+EQUAL = 1e-9
+"""Relative: sums of the same terms in another order."""
+
+
+def main() -> None:
+    """Plans, compares and prints."""
+    flags = _flags()
+    cluster = load_cluster(flags.cluster) if flags.cluster else hp.Cluster((discover(),))
+    if flags.only != "measured":
+        problems = [against_every_plan(draw(seed)) for seed in range(flags.problems)]
+        print_problems(problems)
+    else:
+        problems = []
+    settings = SETTINGS[:1] if flags.quick else SETTINGS
+    picks = []
+    if flags.only != "random":
+        picks = against_measured(settings, flags, cluster)
+        print_picks(picks)
+    told = {"problems": problems, "num_wrong": sum(not each["is_best"] for each in problems)}
+    told |= {
+        "picks": picks,
+        "worst_pick": max((p["pick_over_fastest"] for p in picks), default=None),
+    }
+    if flags.json:
+        print(json.dumps(told))
+    if told["num_wrong"]:
+        sys.exit("error: a plan is not the best of all")
+
+
+def _flags() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--quick", action="store_true", help="8 problems, one model, one round")
+    add("--json", action="store_true", help="last line is one JSON object")
+    add("--only", choices=("random", "measured"), help="one of both; default: both")
+    add("--problems", type=int, metavar="N", help="random ones; default: 40")
+    add("--rounds", type=int, help="runs of each candidate; default: 3")
+    add("--cluster", type=Path, metavar="FILE", help="what `hetero-pipe profile` measured here")
+    add("--cache", type=Path, metavar="FILE", help="of runs: those in it are not run again")
+    add("--seconds", type=float, default=math.inf, help="after which no run starts")
+    flags = parser.parse_args()
+    flags.problems = flags.problems or (8 if flags.quick else 40)
+    flags.rounds = flags.rounds or (1 if flags.quick else 3)
+    return flags
+
+
+def against_every_plan(problem: Problem) -> dict[str, Any]:
+    """Returns whether the planner finds the best plan for each aim, and how long both take."""
+    space = SPACES[problem.space]
+    start = time.perf_counter()
+    predictions = every_prediction(problem.cost, space)
+    brute_seconds = time.perf_counter() - start
+    most = max((each.samples_per_second for each in predictions), default=0.0)
+    aims = [Aim(), Aim("epoch"), *([Aim("money", 0.5 * most)] if most else [])]
+    found = []
+    start = time.perf_counter()
+    for aim in aims:
+        best = min((aim.loss(each) for each in predictions), default=math.inf)
+        found.append((aim.what, best, _loss(problem, aim)))
+    return {
+        "seed": problem.seed,
+        "model": problem.model,
+        "space": problem.space,
+        "num_plans": len(predictions),
+        "is_best": all(math.isclose(a, b, rel_tol=EQUAL) for _, a, b in found),
+        "losses": {what: None if best == math.inf else [best, loss] for what, best, loss in found},
+        "planner_s": (time.perf_counter() - start) / len(aims),
+        "brute_force_s": brute_seconds,
+    }
+
+
+def _loss(problem: Problem, aim: Aim) -> float:
+    """Returns the loss of the plan that is proposed, infinite if there is none."""
+    try:
+        plan = propose(problem.cost, SPACES[problem.space], aim).plan
+    except PlanError:
+        return math.inf
+    assert plan.predicted is not None
+    return aim.loss(plan.predicted)
+
+
+def against_measured(
+    settings: Sequence[Setting], flags: argparse.Namespace, cluster: hp.Cluster
+) -> list[dict[str, Any]]:
+    """Returns what is picked of each setting whose candidates were all measured."""
+    end = time.monotonic() + flags.seconds
+    runs = measure(settings, flags.cache, rounds=flags.rounds, end=end)
+    return [
+        compare(setting, cluster, runs)
+        for setting in settings
+        if all(runs.get(config.name) for config in setting.candidates)
+    ]
+
+
+def print_problems(found: Sequence[dict[str, Any]]) -> None:
+    """Prints random problems by what may be chosen."""
+    print(
+        "| what may be chosen | problems | plans that fit | best found | planner s | all plans s |"
+    )
+    print("| --- | --- | --- | --- | --- | --- |")
+    for space in SPACES:
+        some = [each for each in found if each["space"] == space]
+        if not some:
+            continue
+        plans = [each["num_plans"] for each in some]
+        cells = [
+            space,
+            str(len(some)),
+            f"{min(plans)} to {max(plans)}",
+            f"{sum(each['is_best'] for each in some)} of {len(some)}",
+            _seconds(some, "planner_s"),
+            _seconds(some, "brute_force_s"),
+        ]
+        print(f"| {' | '.join(cells)} |")
+
+
+def _seconds(found: Sequence[dict[str, Any]], key: str) -> str:
+    values = [each[key] for each in found]
+    return f"{statistics.median(values):.2f} (at most {max(values):.2f})"
+
+
+def print_picks(found: Sequence[dict[str, Any]]) -> None:
+    """Prints each candidate, and what was picked beside the fastest."""
+    print("\n| candidate | predicted ms | after learning | measured ms (min, max) | |")
+    print("| --- | --- | --- | --- | --- |")
+    for setting in found:
+        for name, each in setting["candidates"].items():
+            repeats = each["repeats_s"]
+            marks = [
+                mark
+                for mark, other in (
+                    ("pick", setting["picks"][0]),
+                    ("pick after learning", setting["picks"][-1]),
+                    ("fastest", setting["fastest"]),
+                )
+                if name == other
+            ]
+            print(
+                f"| {name} | {1e3 * each['predicted_s']:.2f} "
+                f"| {1e3 * each['predicted_after_learning_s']:.2f} "
+                f"| {1e3 * each['measured_s']:.2f} "
+                f"({1e3 * min(repeats):.2f}, {1e3 * max(repeats):.2f}) | {', '.join(marks)} |"
+            )
+    print("\n| setting | pick by fastest | after learning | slowest by fastest | spread |")
+    print("| --- | --- | --- | --- | --- |")
+    for each in found:
+        print(
+            f"| {each['name']} | {each['pick_over_fastest']:.2f} "
+            f"| {each['last_pick_over_fastest']:.2f} | {each['slowest_over_fastest']:.2f} "
+            f"| {each['spread']:.0%} |"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -81,7 +81,8 @@ SETTINGS = (
 def measure(settings: Sequence[Setting], cache: Path | None, *, rounds: int, end: float) -> Runs:
     """Returns at least `rounds` runs of each candidate, those of a cache among them.
 
-    All candidates of a setting take turns, so that what else the machine does hits all.
+    All candidates take turns in each round, those of a setting one after another, so that
+    what else the machine does hits all.
 
     Args:
         settings: To measure.
@@ -90,7 +91,7 @@ def measure(settings: Sequence[Setting], cache: Path | None, *, rounds: int, end
         end: No run starts after this time, of `time.monotonic`; then some have fewer.
     """
     runs: Runs = json.loads(cache.read_text()) if cache is not None and cache.exists() else {}
-    for setting, number in product(settings, range(1, rounds + 1)):
+    for number, setting in product(range(1, rounds + 1), settings):
         for config in setting.candidates:
             found = runs.setdefault(config.name, [])
             if len(found) >= number or time.monotonic() > end:

@@ -48,6 +48,7 @@ _MODULE_OF = {
     "Worker": "hetero_pipe.plan",
     "WorkerLost": "hetero_pipe.errors",
     "WorkersPlan": "hetero_pipe.plan",
+    "auto_plan": "hetero_pipe.planner",
     "default_plan": "hetero_pipe.trainer",
     "launch": "hetero_pipe",
     "read_criteo": "hetero_pipe.data",

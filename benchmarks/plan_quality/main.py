@@ -17,7 +17,7 @@ from typing import Any
 
 from candidates import SETTINGS, Setting, compare, measure
 from every_plan import every_prediction
-from problems import SPACES, Problem, draw
+from problems import SPACES, Problem, draw, large_problem
 
 import hetero_pipe as hp
 from hetero_pipe.cluster import discover, load_cluster
@@ -32,21 +32,18 @@ def main() -> None:
     """Plans, compares and prints."""
     flags = _flags()
     cluster = load_cluster(flags.cluster) if flags.cluster else hp.Cluster((discover(),))
-    if flags.only != "measured":
-        problems = [against_every_plan(draw(seed)) for seed in range(flags.problems)]
-        print_problems(problems)
-    else:
-        problems = []
-    settings = SETTINGS[:1] if flags.quick else SETTINGS
-    picks = []
-    if flags.only != "random":
-        picks = against_measured(settings, flags, cluster)
-        print_picks(picks)
-    told = {"problems": problems, "num_wrong": sum(not each["is_best"] for each in problems)}
-    told |= {
-        "picks": picks,
-        "worst_pick": max((p["pick_over_fastest"] for p in picks), default=None),
-    }
+    told: dict[str, Any] = {"problems": [], "large": [], "picks": []}
+    if flags.only in (None, "random"):
+        told["problems"] = [against_every_plan(draw(seed)) for seed in range(flags.problems)]
+        print_problems(told["problems"])
+    if flags.only in (None, "large") and not flags.quick:
+        told["large"] = plan_large()
+    if flags.only in (None, "measured"):
+        settings = SETTINGS[:1] if flags.quick else SETTINGS
+        told["picks"] = against_measured(settings, flags, cluster)
+        print_picks(told["picks"])
+    told["num_wrong"] = sum(not each["is_best"] for each in told["problems"])
+    told["worst_pick"] = max((each["pick_over_fastest"] for each in told["picks"]), default=None)
     if flags.json:
         print(json.dumps(told))
     if told["num_wrong"]:
@@ -60,7 +57,7 @@ def _flags() -> argparse.Namespace:
     add = parser.add_argument
     add("--quick", action="store_true", help="8 problems, one model, one round")
     add("--json", action="store_true", help="last line is one JSON object")
-    add("--only", choices=("random", "measured"), help="one of both; default: both")
+    add("--only", choices=("random", "large", "measured"), help="one of three; default: all")
     add("--problems", type=int, metavar="N", help="random ones; default: 40")
     add("--rounds", type=int, help="runs of each candidate; default: 3")
     add("--cluster", type=Path, metavar="FILE", help="what `hetero-pipe profile` measured here")
@@ -95,6 +92,28 @@ def against_every_plan(problem: Problem) -> dict[str, Any]:
         "planner_s": (time.perf_counter() - start) / len(aims),
         "brute_force_s": brute_seconds,
     }
+
+
+def plan_large() -> list[dict[str, Any]]:
+    """Returns how long a plan of a thousand devices takes, and how sure it is."""
+    model, space = large_problem()
+    told = []
+    for aim in (Aim(), Aim("epoch"), Aim("money", 2e7)):
+        start = time.perf_counter()
+        proposal = propose(model, space, aim)
+        found = {
+            "aim": aim.what,
+            "num_devices": model.cluster.num_devices,
+            "num_predicted": proposal.num_predicted,
+            "gap": proposal.gap,
+            "planner_s": time.perf_counter() - start,
+        }
+        told.append(found)
+        print(
+            f"{found['num_devices']} devices, {aim.what}: {found['planner_s']:.1f} s, "
+            f"{proposal.num_predicted} predictions, gap {proposal.gap:.2%}: {proposal.kind}"
+        )
+    return told
 
 
 def _loss(problem: Problem, aim: Aim) -> float:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from hetero_pipe.cluster import Cluster, Device, Host, Link, Switch
+from hetero_pipe.cluster import Cluster, Device, Host, Link, Switch, preset
 from hetero_pipe.cost import CostModel, Workload
 from hetero_pipe.graph import Graph
 from hetero_pipe.nn import BatchSpec, trace
@@ -67,6 +67,34 @@ def draw(seed: int) -> Problem:
     workload = Workload(graph, rows, num_dense=NUM_DENSE, skew=rng.choice([1.0, 1.3]))
     cost = CostModel(_cluster(rng), workload)
     return Problem(seed, name, list(SPACES)[seed % len(SPACES)], cost)
+
+
+def large_problem() -> tuple[CostModel, Space]:
+    """Returns DeepFM with a billion rows on 213 machines with 904 GPUs."""
+    graph = _graph("deepfm", 16)
+    cpu = preset("2xXeon-8275CL")
+    machines = (
+        ("cpu", cpu, 60, 4.08, 3.125e9),
+        ("memory", cpu, 40, 7.0, 6.25e9),
+        ("a100", preset("8xA100-40-NVLink"), 80, 14.75, 5e10),
+        ("v100", preset("8xV100-32-NVLink"), 33, 10.0, 1.25e10),
+    )
+    hosts = tuple(
+        Host(
+            name,
+            of.devices,
+            of.links,
+            count=count,
+            price_per_hour=price,
+        )
+        for name, of, count, price, _ in machines
+    )
+    links = tuple(Link((name, "switch"), "NIC", nic, 5e-6) for name, *_, nic in machines)
+    cluster = Cluster(hosts, links, (Switch("switch"),))
+    rows = {table.name: 1e9 for table in graph.tables}
+    distinct = {table.name: 0.4 for table in graph.tables}
+    workload = Workload(graph.with_data(distinct=distinct), rows, num_dense=NUM_DENSE)
+    return CostModel(cluster, workload), Space((512, 1024, 2048, 4096, 8192))
 
 
 @cache

@@ -6,7 +6,7 @@ import platform
 import sys
 from collections.abc import Sequence
 
-from hetero_pipe.cli import launch, profile, simulate, worker
+from hetero_pipe.cli import launch, plan, profile, simulate, worker
 from hetero_pipe.errors import HeteroPipeError
 from ps_server.version import VERSION
 
@@ -15,8 +15,8 @@ __all__ = ["main"]
 DESCRIPTION = """\
 Runs training jobs of several processes: parameter servers (ps-server), which
 hold the embedding tables, and workers, which are all one Python script that
-ends in hp.launch.run(main). Measures the hosts they are to run on, and
-simulates what a plan would do there.
+ends in hp.launch.run(main). Measures the hosts they are to run on,
+plans what runs where, and simulates what a plan would do there.
 """
 
 EPILOG = """\
@@ -55,5 +55,6 @@ def _parser() -> argparse.ArgumentParser:
     launch.add_to(commands)
     worker.add_to(commands)
     profile.add_to(commands)
+    plan.add_to(commands)
     simulate.add_to(commands)
     return parser

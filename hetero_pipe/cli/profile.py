@@ -1,28 +1,23 @@
 """`hetero-pipe profile`: measures this host, for a cluster file."""
 
 import argparse
-import importlib.util
-import logging
 import socket
 import sys
-import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from hetero_pipe.cli.this_host import few_words, has_paddle, this_host
 from hetero_pipe.client import profile_grpc, profile_tables
 from hetero_pipe.cluster import (
     HOST_PRESETS,
     Cluster,
-    Device,
     Host,
-    Link,
     Rate,
     Sampling,
     cluster_to_json,
     cluster_to_toml,
-    discover,
     load_cluster,
     profile_disk,
     profile_link,
@@ -101,7 +96,7 @@ def _run(options: argparse.Namespace, _: Sequence[str]) -> int:
     sampling = QUICK if options.quick else Sampling()
     rates = []
     try:
-        with _few_words():
+        with few_words():
             for rate in _measure(host, options, sampling):
                 print(_line(rate), file=sys.stderr, flush=True)
                 rates.append(rate)
@@ -112,31 +107,10 @@ def _run(options: argparse.Namespace, _: Sequence[str]) -> int:
     return 0
 
 
-@contextmanager
-def _few_words() -> Iterator[None]:
-    """Keeps to itself that tables are created, and what Paddle warns of when it is imported."""
-    disabled = logging.root.manager.disable
-    logging.disable(logging.INFO)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)
-            yield
-    finally:
-        logging.disable(disabled)
-
-
 def _cluster(options: argparse.Namespace) -> Cluster:
     if options.cluster is not None:
         return load_cluster(options.cluster)
-    devices: tuple[Device, ...] = ()
-    if _has_paddle():
-        with _few_words():
-            from hetero_pipe.nn import describe_devices  # noqa: PLC0415  # Paddle is slow to load
-
-            devices = describe_devices()
-    # What lies between them is measured as uploads and downloads; until then, PCIe 3.0 x16.
-    links = [Link((device.name, "cpu"), "PCIe", 16e9, 5.7e-6) for device in devices]
-    return Cluster((discover(devices, links, name=options.host),))
+    return Cluster((this_host(options.host),))
 
 
 def _host(cluster: Cluster, options: argparse.Namespace) -> Host:
@@ -165,7 +139,7 @@ def _measure(host: Host, options: argparse.Namespace, sampling: Sampling) -> Ite
     yield from profile_tables(host.name, sampling)
     with local_server() as server:
         yield from profile_grpc(host.name, server, sampling)
-    if _has_paddle():
+    if has_paddle():
         yield from _measure_devices(host, sampling)
     else:
         print("hetero-pipe: PaddlePaddle is not installed: no rates of devices", file=sys.stderr)
@@ -186,10 +160,6 @@ def _measure_devices(host: Host, sampling: Sampling) -> Iterator[Rate]:
                 f"hetero-pipe: host {host.name} has {name}, which this Paddle does not: no rates",
                 file=sys.stderr,
             )
-
-
-def _has_paddle() -> bool:
-    return importlib.util.find_spec("paddle") is not None
 
 
 def _line(rate: Rate) -> str:

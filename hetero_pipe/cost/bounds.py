@@ -74,15 +74,17 @@ def predict_loads(job: Job, stages: Sequence[StagePrediction]) -> dict[str, floa
 def _network(job: Job) -> dict[str, float]:
     """Returns the least seconds of a step by the links between machines.
 
-    Of all plans between two: what leaves the first machine of a kind rises or falls with
+    Of all plans between two: what leaves the first machine of a host rises or falls with
     each number of machines, so that it is least at one of the corners. What leaves
-    several machines is not, and bounds nothing then.
+    others, or several, does not, and bounds nothing then.
     """
-    times = []
-    for roles in job.roles.corners(job.fewest, job.most):
+    corners = list(job.roles.corners(job.fewest, job.most))
+    of_first, times = len(corners) > 1, []
+    for roles in corners:
         flows = tuple(_flows(job, roles))
-        times.append(job.once(("network", flows), partial(network_times, flows, job.cluster)))
-    if len(times) == 1:
+        find = partial(network_times, flows, job.cluster, of_first=of_first)
+        times.append(job.once(("network", of_first, flows), find))
+    if not of_first:
         return times[0]
     names = [f"network of {host.name}" for host in job.cluster.hosts]
     return {name: min(each.get(name, 0.0) for each in times) for name in names}

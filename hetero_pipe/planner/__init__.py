@@ -5,7 +5,10 @@ never measures and never runs anything.
 """
 
 from hetero_pipe.planner.aim import AIMS, Aim
+from hetero_pipe.planner.auto import AutoPlan, auto_plan
 from hetero_pipe.planner.box import Box, box_of
+from hetero_pipe.planner.data import workload_of
+from hetero_pipe.planner.explain import explain
 from hetero_pipe.planner.propose import Proposal, RunnerUp, propose
 from hetero_pipe.planner.search import Judge, Search
 from hetero_pipe.planner.space import Space
@@ -14,6 +17,7 @@ from hetero_pipe.planner.strategy import Strategy, Where, strategies
 __all__ = [
     "AIMS",
     "Aim",
+    "AutoPlan",
     "Box",
     "Judge",
     "Proposal",
@@ -22,7 +26,10 @@ __all__ = [
     "Space",
     "Strategy",
     "Where",
+    "auto_plan",
     "box_of",
+    "explain",
     "propose",
     "strategies",
+    "workload_of",
 ]

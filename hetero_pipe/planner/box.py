@@ -126,7 +126,7 @@ def box_of(strategy: Strategy, space: Space, cluster: Cluster, graph: Graph) -> 
         strategy,
         tuple(machines),
         tuple(per_machine),
-        range(space.max_staleness + 1) if is_stale else range(1),
+        range(space.min_staleness, space.max_staleness + 1) if is_stale else range(1),
         undecided,
         tuple(dict.fromkeys(("host", *space.homes))) if undecided else (),
     )

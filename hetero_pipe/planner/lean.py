@@ -13,7 +13,7 @@ from hetero_pipe.planner.search import EQUAL, can_run, fits
 __all__ = ["lean"]
 
 
-def lean(plan: Plan, model: CostModel, aim: Aim) -> Plan:
+def lean(plan: Plan, model: CostModel, aim: Aim, *, min_staleness: int = 0) -> Plan:
     """Returns a plan that is no worse with less staleness, fewer machines, fewer processes.
 
     Each number in turn is taken down as far as nothing is lost; another order could
@@ -32,7 +32,10 @@ def lean(plan: Plan, model: CostModel, aim: Aim) -> Plan:
             (found for each in choices if is_no_worse(found := made(each))), made(choices[-1])
         )
 
-    plan = least(range(plan.staleness + 1), lambda staleness: _stale(plan, staleness))
+    plan = least(
+        range(min(min_staleness, plan.staleness), plan.staleness + 1),
+        lambda staleness: _stale(plan, staleness),
+    )
     for i, processes in enumerate(plan.processes):
         # By halves, then by ones: a thousand machines are not tried each.
         machines = processes.machines

@@ -19,6 +19,9 @@ from hetero_pipe.planner.strategy import strategies
 
 __all__ = ["Proposal", "RunnerUp", "propose"]
 
+SHARE = 0.2
+"""Of the time: what plans that have lost already may take."""
+
 
 @dataclass(frozen=True)
 class RunnerUp:
@@ -79,7 +82,7 @@ def propose(
         space: What may be chosen.
         aim: What shall be best; by default, throughput.
         seconds: After which it says how far the best may be from what it has. A first
-            plan of each kind is found whatever that takes.
+            plan is looked for whatever that takes.
         clock: Tells the time, in seconds.
 
     Raises:
@@ -89,15 +92,14 @@ def propose(
     """
     aim = aim or Aim()
     _check_prices(model, aim)
-    end = clock() + seconds
     judge = Judge(model, aim)
     kinds = kinds_of(model, space)
     searches = {kind: Search(judge).add(boxes) for kind, boxes in kinds.items()}
-    _search(searches, lambda: clock() > end)
+    _search(searches, seconds, clock)
     best = min(searches, key=lambda kind: searches[kind].loss, default="")
     if not best or searches[best].plan is None:
         raise PlanError(told_remedies(model, space, aim, list(kinds.values())))
-    plan = lean(searches[best].predicted(), model, aim)
+    plan = lean(searches[best].predicted(), model, aim, min_staleness=space.min_staleness)
     others = sorted((k for k in kinds if k != best), key=lambda kind: searches[kind].loss)
     return Proposal(
         plan=addressed(plan, model.cluster),
@@ -121,15 +123,20 @@ def kinds_of(model: CostModel, space: Space) -> dict[str, list[Box]]:
     return kinds
 
 
-def _search(searches: dict[str, Search], is_late: Callable[[], bool]) -> None:
+def _search(searches: dict[str, Search], seconds: float, clock: Callable[[], float]) -> None:
     """Finds the best plan of all, then one near to the best of each other kind."""
-    while searches and not is_late():
+    end = clock() + seconds
+    while searches:
         first = min(searches.values(), key=lambda search: search.bound)
-        if first.is_done:
+        has_plan = any(search.plan is not None for search in searches.values())
+        if first.is_done or (has_plan and clock() > end):
             break
         first.step()
-    for search in searches.values():
-        while not search.is_close and not (search.plan is not None and is_late()):
+    end = min(end, clock() + SHARE * seconds)
+    for i, search in enumerate(searches.values()):
+        now = clock()  # what is left is shared by those that are left
+        until = now + (end - now) / (len(searches) - i)
+        while not search.is_close and clock() < until:
             search.step()
 
 
@@ -144,6 +151,8 @@ def _check_prices(model: CostModel, aim: Aim) -> None:
 
 def _runner_up(kind: str, search: Search, boxes: list[Box], best: float) -> RunnerUp:
     model, aim = search.judge.model, search.judge.aim
+    if search.plan is None and search.left:
+        return RunnerUp(kind, None, "none was found in time, and none is proven not to be there")
     if search.plan is None:
         return RunnerUp(kind, None, lack_of(boxes, model, aim).text)
     plan = lean(search.predicted(), model, aim)

@@ -128,8 +128,17 @@ def _on_servers(problem: _Problem, lack: Lack) -> Iterator[Remedy]:
     if not set(problem.space.modes) <= {"cpu_only", "gpu_only"}:
         return
     wider = replace(problem.space, modes=(*problem.space.modes, "bounded"))
-    if replace(problem, space=wider).has_plan():
-        yield Remedy("let the tables live on servers (mode bounded)", 0.0)
+    on_servers, text = (
+        replace(problem, space=wider),
+        "let the tables live on servers (mode bounded)",
+    )
+    if on_servers.has_plan():
+        yield Remedy(text, 0.0)
+        return
+    for host in problem.model.cluster.hosts:
+        more = _least_more(on_servers, host)
+        if more is not None:
+            yield _machines(more, host, f"{text}, with ")
 
 
 def _another_batch(problem: _Problem, lack: Lack) -> Iterator[Remedy]:
@@ -175,10 +184,15 @@ def _more_machines(problem: _Problem, lack: Lack) -> Iterator[Remedy]:
         host = problem.model.cluster.host(name)
         more = _least_more(problem, host)
         if more is not None:
-            price = host.price_per_hour
-            money = None if price is None else more * price
-            told = "" if money is None else f", {money:,.2f} an hour more"
-            yield Remedy(f"{more} more of host {name} ({host.count + more} in all{told})", money)
+            yield _machines(more, host)
+
+
+def _machines(more: int, host: Host, text: str = "") -> Remedy:
+    money = None if host.price_per_hour is None else more * host.price_per_hour
+    told = "" if money is None else f", {money:,.2f} an hour more"
+    return Remedy(
+        f"{text}{more} more of host {host.name} ({host.count + more} in all{told})", money
+    )
 
 
 def _least_more(problem: _Problem, host: Host) -> int | None:

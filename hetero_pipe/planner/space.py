@@ -20,6 +20,7 @@ class Space:
     Attributes:
         batch_sizes: Samples of a worker's step.
         max_staleness: The most pushes that a pull may miss; of quality.
+        min_staleness: The least; above 0 only to ask for a certain one.
         modes: Of `hetero_pipe.plan.MODES`. Tables are on each worker's device in
             `cpu_only` and `gpu_only` alone, but for `homes`.
         splits: `whole` workers, or `split` into sparse and dense ones.
@@ -43,6 +44,7 @@ class Space:
     wires: tuple[str, ...] = ("float32",)
     homes: tuple[str, ...] = ("host",)
     cached_rows: tuple[int, ...] = (0,)
+    min_staleness: int = 0
     max_machines: int | None = None
     max_per_machine: int | None = None
 
@@ -60,10 +62,15 @@ class Space:
                     f"{name} to choose from are some of {', '.join(known)}, got "
                     f"{', '.join(map(repr, strays)) or 'none'}"
                 )
-        if not self.batch_sizes or min(self.batch_sizes) < 1 or self.max_staleness < 0:
+        if (
+            not self.batch_sizes
+            or min(self.batch_sizes) < 1
+            or not (0 <= self.min_staleness <= self.max_staleness)
+        ):
             raise ConfigError(
-                "a space has batch sizes from 1 and a staleness from 0, got "
-                f"batch_sizes={self.batch_sizes} and max_staleness={self.max_staleness}"
+                "a space has batch sizes from 1 and a staleness from 0 up, got "
+                f"batch_sizes={self.batch_sizes}, min_staleness={self.min_staleness} and "
+                f"max_staleness={self.max_staleness}"
             )
         if not self.cached_rows or min(self.cached_rows) < 0:
             raise ConfigError(

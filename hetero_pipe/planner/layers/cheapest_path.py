@@ -3,17 +3,20 @@
 A way is a path from the first layer's front to the last one's back; each step of
 it is a stage, and two steps in a row are of different types. Without limits that
 is a shortest path. With a limit for each type it is NP-hard, so a bound is
-proven in two ways, one after the other:
+proven in three ways, one after the other:
 
 1. Lagrange: units are given a fee, and each step costs its fee too. For any fees
    the cheapest path, less the fees for all units there are, costs no more than
    the best path within the limits. Subgradient steps look for the fees that tell most.
-2. Labels: paths from the front are grown step by step. One is dropped if it
-   cannot lead to a better end, by the bound with the best fees of 1, or if
-   another that has come as far, by the same type, costs and uses no more. If they
-   become too many, those of the least bound are kept, and the least bound of the
-   others is remembered: the best path found is the best there is if it costs no more than
-   that. Else the same is done again with room for more.
+2. Worths: units are worth something, and all that there are are worth 1. A path within the
+   limits is worth no more, so one that has come so far that it must be worth more is none.
+3. Labels: paths from the front are grown step by step. One is dropped if it
+   cannot lead to a better end, by the bound with the best fees of 1, if it cannot
+   end within the limits, by the worths of 2, or if another that has come as far, by the
+   same type, costs and uses no more. If they become too many, those of the least
+   bound are kept, and the least bound of the others is remembered: the best path
+   found is the best there is if it costs no more than that. Else the same is done
+   again with room for more.
 """
 
 from collections.abc import Sequence
@@ -25,12 +28,13 @@ from numpy.typing import NDArray
 from hetero_pipe.planner.layers.assignment import Run
 from hetero_pipe.planner.layers.stage_times import Floats
 
-__all__ = ["CheapestPath", "cheapest_path", "lower_bound"]
+__all__ = ["CheapestPath", "any_path", "cheapest_path", "lower_bound"]
 
 ROUNDING = 1e-12  # relative: what sums in another order may differ by
-NUM_FEES = 40  # rounds of subgradient steps
+NUM_ROUNDS = 24  # in which fees, and worths, are looked for
+NUM_WORTHS = 8  # that labels are held against
 NUM_RIVALS = 300  # of each type that labels are compared with
-WIDTHS = (64, 512, 4096)  # labels kept at a boundary
+WIDTHS = (64, 1024, 8192)  # labels kept at a boundary
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,14 @@ class CheapestPath:
     is_closed: bool
 
 
-def cheapest_path(costs: Floats, uses: Floats, limits: Floats, *, below: float) -> CheapestPath:
+def cheapest_path(
+    costs: Floats,
+    uses: Floats,
+    limits: Floats,
+    *,
+    below: float,
+    num_rounds: int = NUM_ROUNDS,
+) -> CheapestPath:
     """Returns the cheapest path whose uses of each type sum up to no more than its limit.
 
     Args:
@@ -58,8 +69,19 @@ def cheapest_path(costs: Floats, uses: Floats, limits: Floats, *, below: float) 
         uses: Units of its type.
         limits: Units there are, `[types]`, each at least 1.
         below: Finite; a path that does not cost less is not looked for.
+        num_rounds: In which fees, and worths, are looked for, at least 1; labels do the rest.
     """
-    return _Search(costs, uses, limits, below).run()
+    return _Search(costs, uses, limits, below, num_rounds=num_rounds).run()
+
+
+def any_path(uses: Floats, limits: Floats) -> CheapestPath:
+    """Returns a path whose uses of each type sum up to no more than its limit; costs are 0.
+
+    Without costs fees alone tell: if for some fees each path pays more than all units there are
+    cost, there is none.
+    """
+    costs = np.where(uses <= limits, 0.0, np.inf)
+    return _Search(costs, uses, limits, ROUNDING * 1e3, aim=1.0).run()
 
 
 def lower_bound(costs: Floats, uses: Floats, limits: Floats, *, below: float) -> float:
@@ -81,8 +103,19 @@ class _Search:
         bound: No path within the limits that costs less than `best` costs less than this.
     """
 
-    def __init__(self, costs: Floats, uses: Floats, limits: Floats, below: float) -> None:
+    def __init__(
+        self,
+        costs: Floats,
+        uses: Floats,
+        limits: Floats,
+        below: float,
+        *,
+        aim: float = 0.0,
+        num_rounds: int = NUM_ROUNDS,
+    ) -> None:
         self._limits = limits
+        self._num_rounds = num_rounds
+        self._aim = aim  # what the bound is raised to, at least
         self._num_types = len(limits)
         self._num_layers = len(costs) - 1
         is_stage = (uses <= limits) & (costs < np.inf)
@@ -90,11 +123,16 @@ class _Search:
         self._uses = np.where(is_stage, uses, 0.0)
         self._fees = np.zeros(self._num_types)
         self._rest = np.zeros((0, 0))  # of `_completions`, with these fees
+        self._worths = np.zeros((self._num_types, 0))  # several, `[types, n]`
+        self._worth_rest = np.zeros((self._num_layers + 1, self._num_types + 1, 0))
         self.best: tuple[float, list[Run]] = (below, [])
         self.bound = -np.inf
 
     def run(self) -> CheapestPath:
         self.find_fees()
+        if not self._is_closed():
+            self._find_worths()
+            self.find_fees()
         for width in WIDTHS:
             if self._is_closed():
                 break
@@ -111,8 +149,8 @@ class _Search:
 
     def find_fees(self) -> None:
         """Raises the bound, as far as fees can, and meets paths within the limits on the way."""
-        fees, scale = np.zeros(self._num_types), 1.0
-        for _ in range(NUM_FEES):
+        fees, scale = self._fees, 1.0
+        for _ in range(self._num_rounds):
             costs = self._costs + fees * self._uses
             rest = self._completions(costs)
             bound = float(rest[0, -1] - fees @ self._limits)
@@ -129,9 +167,45 @@ class _Search:
             slope = (used - self._limits) / self._limits
             if self._is_closed() or not slope.any():
                 return
+            self._drop_through(costs, rest, most=self.best[0] + float(fees @ self._limits))
             # Polyak's step, as if the best path's cost could be reached.
-            step = scale * (self.best[0] - bound) / (slope @ slope)
+            step = scale * (max(self.best[0], self._aim) - bound) / (slope @ slope)
             fees = np.maximum(fees + step * slope / self._limits, 0)
+
+    def _find_worths(self) -> None:
+        """Finds what units are worth, so that what all there are are worth is spent soonest.
+
+        Worths of all units there are sum up to 1: a path within the limits is worth no more, and
+        a stage through which every path is worth more is dropped. A type that the least worthy
+        path overspends gains worth (multiplicative weights).
+        """
+        shares = np.full(self._num_types, 1 / self._num_types)
+        found: list[tuple[float, Floats, Floats]] = []
+        for _ in range(self._num_rounds):
+            worths = shares / self._limits
+            spent = np.where(self._costs < np.inf, worths * self._uses, np.inf)
+            rest = self._completions(spent)
+            least = float(rest[0, -1])
+            if least > 1 + ROUNDING:
+                self.bound = np.inf  # each path is worth more than all units
+                return
+            found.append((least, worths, rest))
+            self._drop_through(spent, rest, most=1 + ROUNDING)
+            _, used = self._total(self._walk(spent, rest))
+            shares = shares * np.exp(2 * (used / self._limits - least))
+            shares = shares / shares.sum()
+        found.sort(key=lambda each: -each[0])
+        self._worths = np.stack([worths for _, worths, _ in found[:NUM_WORTHS]], axis=1)
+        self._worth_rest = np.stack([rest for _, _, rest in found[:NUM_WORTHS]], axis=2)
+
+    def _drop_through(self, costs: Floats, rest: Floats, *, most: float) -> None:
+        """Drops the stages through which every path costs more than the most.
+
+        What leads up to a stage costs at least what it does seen from the back.
+        """
+        front = self._completions(costs[::-1, ::-1].swapaxes(0, 1))[::-1]
+        through = front[:, None, :-1] + costs + rest[None, :, :-1]
+        self._costs = np.where(through <= most, self._costs, np.inf)
 
     def _completions(self, costs: Floats) -> Floats:
         """Returns what the rest costs at least, `[boundary, type of the step before]`."""
@@ -205,6 +279,8 @@ class _Search:
         ends[:, 0], ends[:, 1], ends[:, 2] = first, number, at
         grown = _Labels(labels.costs[at] + self._costs[run], used, ends)
         useful = self._bounds(grown, end) < self.best[0]
+        worth = used @ self._worths + self._worth_rest[end, number]
+        useful &= (worth <= 1 + ROUNDING).all(axis=1)
         return grown.pick(np.flatnonzero(useful & (used[:, number] <= self._limits[number])))
 
     def _bounds(self, labels: "_Labels", boundary: int) -> Floats:

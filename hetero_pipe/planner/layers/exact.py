@@ -24,7 +24,12 @@ import numpy as np
 
 from hetero_pipe.errors import PlanError
 from hetero_pipe.planner.layers.assignment import Run, assemble
-from hetero_pipe.planner.layers.cheapest_path import CheapestPath, cheapest_path, lower_bound
+from hetero_pipe.planner.layers.cheapest_path import (
+    CheapestPath,
+    any_path,
+    cheapest_path,
+    lower_bound,
+)
 from hetero_pipe.planner.layers.lacking import lacking_units, slow_layer, slow_stage
 from hetero_pipe.planner.layers.objective import Goal, Objective, Solution
 from hetero_pipe.planner.layers.stack import LayerStack
@@ -86,8 +91,18 @@ class _Search:
     def cheapest_at(self, target: float, *, below: float = np.inf) -> CheapestPath:
         """Returns the least price an hour at a target, if it is below some price."""
         units = self.times.least_units(target)
-        most = min(below, self._most)
-        return cheapest_path(self._price(units), units, self._limits, below=most)
+        prices = self._price(units)
+        if below < self._most:
+            return cheapest_path(prices, units, self._limits, below=below)
+        # Whether anything fits is found sooner without prices; what fits bounds what is best.
+        fitting = any_path(units, self._limits)
+        if not fitting.runs and fitting.is_closed:
+            return CheapestPath([], np.inf, np.inf, is_closed=True)
+        price = sum(float(prices[run]) for run in fitting.runs) if fitting.runs else self._most
+        found = cheapest_path(prices, units, self._limits, below=price * (1 + 1e-9) + 1e-300)
+        if found.runs or not fitting.runs:
+            return found
+        return CheapestPath(fitting.runs, price, min(found.bound, price), found.is_closed)
 
     def _price(self, units: Floats) -> Floats:
         # A type without a price has none for infinite units either: there are not so many.
@@ -143,11 +158,7 @@ class _Search:
         return _Best(self.cheapest_at(fits).runs or runs, fits, fits, fits if proven else bound)
 
     def _any_at(self, target: float) -> CheapestPath:
-        """Returns stages that fit at a target, those of the least share of what there is."""
-        units = self.times.least_units(target)
-        return cheapest_path(
-            units / self._limits, units, self._limits, below=len(self._limits) * (1 + 1e-9)
-        )
+        return any_path(self.times.least_units(target), self._limits)
 
     # ------------------------------------------------------------------ least price a sample
 
@@ -156,7 +167,8 @@ class _Search:
         best = _Best([], self.slowest, np.inf, np.inf)
         misses = 0.0  # no target up to this one fits
         unproven = np.inf  # the least bound where a path was left open
-        intervals = [(0.0, 0.0, self.slowest)]
+        first = self._bound(0.0, self.slowest, self.slowest * self._most)
+        intervals = [(first, 0.0, self.slowest)]
         num_looked_at = 0
         while intervals and intervals[0][0] < best.loss * (1 - ROUNDING):
             bound, fast, slow = heapq.heappop(intervals)
@@ -169,9 +181,9 @@ class _Search:
                 continue
             found = self.cheapest_at(slow, below=best.loss / fast if fast else np.inf)
             if not found.is_closed:
-                unproven = min(unproven, fast * found.bound)
+                unproven = min(unproven, max(bound, fast * found.bound))
             if not found.runs:
-                if best.loss >= fast * self._most:  # so it is not for the price
+                if np.isinf(found.bound):
                     misses = max(misses, slow)
                 continue
             time = self._time(found.runs, slow)

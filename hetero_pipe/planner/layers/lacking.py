@@ -15,13 +15,16 @@ def slow_layer(stack: LayerStack, target: float) -> str | None:
     Counted is the layer alone, without what crosses from and to others: a stage
     takes no less than each of its layers.
     """
+    join = max if stack.is_overlapped else sum
     for layer in stack.layers:
-        compute = np.array(layer.compute) * (1 - layer.compute_fraction)
-        # What cannot run at all is infinite, even times a share of 0.
-        compute = np.where(np.isinf(layer.compute), np.inf, np.nan_to_num(compute))
-        comm = np.array(layer.comm) * (1 - layer.comm_fraction)
-        least = np.maximum(compute, comm) if stack.is_overlapped else compute + comm
-        best = int(least.argmin())
+        least = [
+            # What cannot run at all takes forever, even of a share of 0.
+            join((seconds * (1 - layer.compute_fraction), comm * (1 - layer.comm_fraction)))
+            if seconds < float("inf")
+            else seconds
+            for seconds, comm in zip(layer.compute, layer.comm, strict=True)
+        ]
+        best = least.index(min(least))
         if least[best] > target:
             return (
                 f"layer {layer.name!r} takes {least[best]:.4g} s a sample whatever the number of "

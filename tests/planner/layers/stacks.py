@@ -1,4 +1,4 @@
-"""Random problems of the layer scheduler, small and large, and one that is easy to read."""
+"""Random stacks of layers, and one that is easy to read."""
 
 from hetero_pipe.planner.layers import DeviceType, LayerStack, StackLayer
 

@@ -1,0 +1,129 @@
+"""`hetero-pipe plan`: a plan of a shipped model, and what it says of mistakes."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hetero_pipe.cli import main
+from hetero_pipe.plan import Plan
+
+ROOT = Path(__file__).parents[2]
+MODELS = ROOT / "examples" / "ctr" / "models"
+CLUSTER = str(ROOT / "examples" / "ctr" / "cluster.toml")
+DEEPFM = f"{MODELS / 'deepfm.py'}:DeepFM"
+
+UNTRACED = """\
+import hetero_pipe as hp
+from paddle import nn
+
+
+class Model(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.rows = hp.Embedding(["user", "movie"], dim=4)
+        self.linear = nn.Linear(8, 1)
+
+    def forward(self, batch):
+        rows = self.rows(batch).flatten(1)
+        if rows.sum() > 0:
+            rows = -rows
+        return self.linear(rows)
+"""
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))  # whose profile is another machine's
+
+
+def test_the_plan_of_a_shipped_model_is_explained(capsys, tmp_path):
+    out = tmp_path / "plan.json"
+    rows = ["--rows", "embedding=1e9", "--rows", "first_order=1e9"]
+    options = ["--batch-size", "1024,4096", "--out", str(out)]
+    code = main(["plan", "--cluster", CLUSTER, "--model", DEEPFM, *rows, *options])
+    told = capsys.readouterr().out
+    assert code == 0
+    for part in ("plan for most samples a second", "table embedding", "bottleneck: ", "runners-up"):
+        assert part in told
+    assert "an epoch of 100,836 samples" in told
+    plan = Plan.from_json(out.read_text())
+    assert plan.predicted.fits
+    assert {table.name: table.dim for table in plan.tables} == {"first_order": 1, "embedding": 16}
+    assert f"{plan.predicted.samples_per_second:,.0f} samples/s" in told
+
+
+def test_json_has_the_plan_and_those_that_lost(capsys):
+    assert (
+        main(["plan", "--model", DEEPFM, "--batch-size", "512", "--staleness", "1", "--json"]) == 0
+    )
+    found = json.loads(capsys.readouterr().out)
+    plan = Plan.from_json(json.dumps(found["plan"]))
+    assert (plan.batch_size, plan.staleness) in {(512, 1), (512, 0)}  # cpu_only has none
+    assert found["gap"] == 0
+    assert found["loss"] == pytest.approx(1 / plan.predicted.samples_per_second)
+    assert len({each["kind"] for each in found["runners_up"]}) == len(found["runners_up"]) > 0
+    assert all(each["reason"] for each in found["runners_up"])
+
+
+def test_what_does_not_fit_exits_with_the_cheapest_change(capsys):
+    arguments = ["plan", "--cluster", CLUSTER, "--model", DEEPFM, "--rows", "embedding=5e10"]
+    assert main([*arguments, "--batch-size", "1024"]) == 3
+    told = capsys.readouterr().err
+    assert "no plan fits: table embedding (" in told
+    assert "too little; what would do, the cheapest first: 1)" in told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--model", "deepfm.py"], "a model is FILE:CLASS, got 'deepfm.py'"),
+        (["--model", "no.py:Model"], "got no file 'no.py'"),
+        (["--model", f"{MODELS / 'deepfm.py'}:DeepFN"], "got 'DeepFN'; it has DeepFM"),
+        (["--model", DEEPFM, "--rows", "emb=3"], "--rows is of one of the tables first_order, emb"),
+        (["--model", DEEPFM, "--cluster", "none.toml"], "cluster file must be readable"),
+        (["--model", DEEPFM, "--objective", "money"], "how many samples a second (--throughput)"),
+        (["--model", DEEPFM, "--objective", "epoch"], "give price_per_hour in the cluster file"),
+    ],
+)
+def test_mistakes_are_told(arguments, message, capsys):
+    assert main(["plan", *arguments]) == 1
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("cores = 48", "cors = 48", "unknown key 'cors'; did you mean 'cores'?"),
+        ('memory = "192GiB"', "", "memory"),
+        ('["server", "leaf"]', '["server", "laef"]', "did you mean 'leaf'?"),
+    ],
+)
+def test_a_wrong_cluster_file_names_the_key_and_the_nearest_right_one(
+    old, new, message, tmp_path, capsys
+):
+    path = tmp_path / "cluster.toml"
+    text = Path(CLUSTER).read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+    assert main(["plan", "--model", DEEPFM, "--cluster", str(path)]) == 1
+    told = capsys.readouterr().err
+    assert message in told
+    assert "cluster.toml" in told
+
+
+def test_a_model_that_cannot_be_traced_names_the_line(tmp_path, capsys):
+    path = tmp_path / "untraced.py"
+    path.write_text(UNTRACED)
+    data = str(ROOT / "examples/ctr/data/movielens/movielens.parquet")
+    assert main(["plan", "--model", f"{path}:Model", "--data", data]) == 1
+    told = capsys.readouterr().err
+    line = 1 + UNTRACED.split("\n").index("        if rows.sum() > 0:")
+    assert f"untraced.py:{line}" in told
+
+
+@pytest.mark.parametrize("wrong", [["--rows", "embedding"], ["--batch-size", "0"], ["--mode", "x"]])
+def test_wrong_flags_are_refused(wrong):
+    with pytest.raises(SystemExit) as raised:
+        main(["plan", "--model", DEEPFM, *wrong])
+    assert raised.value.code == 2

@@ -50,7 +50,7 @@ def auto_plan(
             this process learns to itself.
 
     Raises:
-        ConfigError: The cluster's file, or `max_staleness`, is none.
+        ConfigError: The cluster's file, the profile or `max_staleness` is none.
     """
     if max_staleness < 0:
         raise ConfigError(f"a staleness is at least 0, got max_staleness={max_staleness}")

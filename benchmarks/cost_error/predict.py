@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+import paddle
 from build import model_of
 from config import Config
 from samples import NUM_DENSE, Samples, slots_of
@@ -38,21 +39,8 @@ def predict(config: Config, cluster: hp.Cluster) -> Predicted | None:
     """
     if config.is_emulated:
         return None
-    model, samples = model_of(config), Samples.of(config)
-    graph = trace(model, BatchSpec.of(samples.steady[0]))
-    tables = {table.name: tuple(table.slots) for table in graph.tables}
-    found = measure_statistics(samples.steady, tables, batch_size=config.batch_size)
-    workload = Workload(
-        graph.with_data(keys={slot: found.keys[slot] for slot in slots_of(config)}),
-        rows=dict.fromkeys(tables, config.rows),
-        distinct={name: table.distinct.points for name, table in found.tables.items()},
-        num_dense=NUM_DENSE,
-        skew=max(
-            table.largest_share(config.servers) * config.servers if config.servers else 1.0
-            for table in found.tables.values()
-        ),
-    )
-    prediction = CostModel(cluster, workload).predict(_plan(config, model))
+    model = model_of(config)
+    prediction = CostModel(cluster, workload_of(config, model)).predict(plan_of(config, model))
     return Predicted(
         prediction.step_seconds,
         int(
@@ -70,7 +58,25 @@ def predict(config: Config, cluster: hp.Cluster) -> Predicted | None:
     )
 
 
-def _plan(config: Config, model: object) -> hp.Plan:
+def workload_of(config: Config, model: paddle.nn.Layer) -> Workload:
+    """Returns what is trained, as a planner has it from the model and a sample of the data."""
+    samples = Samples.of(config)
+    graph = trace(model, BatchSpec.of(samples.steady[0]))
+    tables = {table.name: tuple(table.slots) for table in graph.tables}
+    found = measure_statistics(samples.steady, tables, batch_size=config.batch_size)
+    return Workload(
+        graph.with_data(keys={slot: found.keys[slot] for slot in slots_of(config)}),
+        rows=dict.fromkeys(tables, config.rows),
+        distinct={name: table.distinct.points for name, table in found.tables.items()},
+        num_dense=NUM_DENSE,
+        skew=max(
+            table.largest_share(config.servers) * config.servers if config.servers else 1.0
+            for table in found.tables.values()
+        ),
+    )
+
+
+def plan_of(config: Config, model: object) -> hp.Plan:
     """Returns the plan that the workers take, with addresses that nobody has."""
     is_split = config.workers == "split"
     workers = hp.WorkersPlan(dense=("127.0.0.1:7100",) if is_split else (), wire=config.wire)

@@ -15,7 +15,7 @@ from hetero_pipe.cli.model import load_model
 from hetero_pipe.cli.this_host import few_words, this_host
 from hetero_pipe.cluster import Cluster, load_cluster
 from hetero_pipe.codec import encode
-from hetero_pipe.cost import CostModel, Workload
+from hetero_pipe.cost import CostModel, Workload, load_corrections
 from hetero_pipe.data import Reader, measure_statistics, read_csv, read_parquet
 from hetero_pipe.errors import ConfigError, PlanError
 from hetero_pipe.plan import MODES, WIRES
@@ -25,7 +25,6 @@ from hetero_pipe.planner import (
     Proposal,
     Space,
     explain,
-    load_profile,
     propose,
     workload_of,
 )
@@ -125,7 +124,7 @@ def _run(options: argparse.Namespace, _: Sequence[str]) -> int:
     cluster = _cluster(options.cluster)
     with few_words():
         workload = _workload(options)
-    model = CostModel(cluster, workload, corrections=load_profile(_profile(options.profile)))
+    model = CostModel(cluster, workload, corrections=load_corrections(_profile(options.profile)))
     try:
         proposal = propose(model, space, aim, seconds=options.seconds)
     except PlanError as error:

@@ -132,7 +132,7 @@ def test_a_plan_fits_runs_and_goes_through_json(seed):
         assert runner.reason
 
 
-@pytest.mark.parametrize("seed", (1, 2, 4))
+@pytest.mark.parametrize("seed", [1, 2, 4])
 def test_more_of_anything_is_never_worse(seed):
     model = problem_of(seed)
     before = proposed(model, SMALL, Aim())

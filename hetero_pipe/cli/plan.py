@@ -15,7 +15,7 @@ from hetero_pipe.cli.model import load_model
 from hetero_pipe.cli.this_host import few_words, this_host
 from hetero_pipe.cluster import Cluster, load_cluster
 from hetero_pipe.codec import encode
-from hetero_pipe.cost import CostModel, Workload
+from hetero_pipe.cost import CostModel, Workload, load_corrections
 from hetero_pipe.data import Reader, measure_statistics, read_csv, read_parquet
 from hetero_pipe.errors import ConfigError, PlanError
 from hetero_pipe.plan import MODES, WIRES
@@ -25,7 +25,6 @@ from hetero_pipe.planner import (
     Proposal,
     Space,
     explain,
-    load_profile,
     propose,
     workload_of,
 )
@@ -74,6 +73,14 @@ def add_to(commands: Any) -> None:  # argparse's sub-parsers, whose class is pri
     add = data.add_argument
     add("--data", metavar="FILE", help="Parquet or CSV; default: the sample beside the model")
     add("--dense", metavar="COLUMNS", type=_names, default=[], help="numeric, comma-separated")
+    add(
+        "--shared-keys",
+        metavar="SLOT=OTHER",
+        action="append",
+        type=_pair,
+        default=[],
+        help="slots whose values have the rows of another's, as history=movie",
+    )
     add("--label", metavar="COLUMN", default="label", help="default: %(default)s")
     add(
         "--rows",
@@ -117,7 +124,7 @@ def _run(options: argparse.Namespace, _: Sequence[str]) -> int:
     cluster = _cluster(options.cluster)
     with few_words():
         workload = _workload(options)
-    model = CostModel(cluster, workload, corrections=load_profile(_profile(options.profile)))
+    model = CostModel(cluster, workload, corrections=load_corrections(_profile(options.profile)))
     try:
         proposal = propose(model, space, aim, seconds=options.seconds)
     except PlanError as error:
@@ -218,6 +225,7 @@ def _reader(
         label=options.label,
         batch_size=8192,
         shuffle=100_000,
+        shared_keys=dict(options.shared_keys) or None,
     )
     is_one = read is read_parquet and Path(path).is_file()
     return reader, pq.ParquetFile(path).metadata.num_rows if is_one else None
@@ -266,6 +274,13 @@ def _number(text: str) -> int:
 
 def _counts(text: str) -> tuple[int, ...]:
     return tuple(_number(each) for each in text.split(","))
+
+
+def _pair(text: str) -> tuple[str, str]:
+    slot, equals, other = text.partition("=")
+    if not (slot and equals and other):
+        raise argparse.ArgumentTypeError(f"SLOT=OTHER, got {text}")
+    return slot, other
 
 
 def _rows(text: str) -> tuple[str, float]:

@@ -2,6 +2,7 @@
 
 Everything here is a pure function of a cluster, a graph and a plan: what was
 measured comes with the cluster, what was not is assumed by `Constants` and named.
+What runs have shown against it are `Corrections`, which it keeps in a file.
 It never searches for a plan and never runs one.
 """
 
@@ -14,8 +15,10 @@ from hetero_pipe.cost.comm import (
 )
 from hetero_pipe.cost.compute import op_cost, optimizer_cost
 from hetero_pipe.cost.constants import Constants
-from hetero_pipe.cost.correction import Corrections
+from hetero_pipe.cost.correction import Correction, Corrections, StagePlace
+from hetero_pipe.cost.correction_file import load_corrections, save_corrections
 from hetero_pipe.cost.curve import Curve
+from hetero_pipe.cost.learn import learn
 from hetero_pipe.cost.memory import cut_bytes, dense_memory, table_bytes
 from hetero_pipe.cost.model import CostModel
 from hetero_pipe.cost.rates import ComputeRates, compute_rates
@@ -27,12 +30,14 @@ from hetero_pipe.cost.workload import Workload
 __all__ = [
     "ComputeRates",
     "Constants",
+    "Correction",
     "Corrections",
     "CostModel",
     "Curve",
     "Link",
     "Members",
     "Roles",
+    "StagePlace",
     "TableRates",
     "Workload",
     "all_gather_time",
@@ -44,12 +49,15 @@ __all__ = [
     "cut_bytes",
     "dense_memory",
     "gate_time",
+    "learn",
+    "load_corrections",
     "op_cost",
     "optimizer_cost",
     "pipelined_step_time",
     "pull_cost",
     "push_cost",
     "route_cost",
+    "save_corrections",
     "step_bounds",
     "table_bytes",
     "table_rates",

@@ -2,12 +2,13 @@
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import cast
 
 from hetero_pipe.cluster import Cluster
 from hetero_pipe.cost.bounds import predict_bounds, predict_loads, stretched
 from hetero_pipe.cost.constants import Constants
-from hetero_pipe.cost.correction import Corrections, StageKey
+from hetero_pipe.cost.correction import Corrections, basis_of
 from hetero_pipe.cost.exchange import exchange_assumed
 from hetero_pipe.cost.job import Job
 from hetero_pipe.cost.peaks import predict_memory
@@ -16,7 +17,7 @@ from hetero_pipe.cost.stages import predict_stages
 from hetero_pipe.cost.workload import Workload
 from hetero_pipe.errors import PlanError
 from hetero_pipe.graph import Graph
-from hetero_pipe.plan import Plan, Prediction, StagePrediction
+from hetero_pipe.plan import Plan, Prediction
 
 __all__ = ["CostModel"]
 
@@ -29,7 +30,8 @@ class CostModel:
         cluster: With what was measured of it.
         workload: What is trained.
         constants: Stand in for what was not measured.
-        corrections: By what training has shown to take longer, or less long.
+        corrections: What training has shown of stages; of another basis, as after a
+            new profile, they are left aside.
         memo: Costs that plans have in common, once they are found.
     """
 
@@ -40,6 +42,18 @@ class CostModel:
     memo: dict[Hashable, object] = field(
         default_factory=dict, init=False, compare=False, repr=False
     )
+
+    @cached_property
+    def applied(self) -> Corrections:
+        """Those of the corrections that are of this model's basis; to which runs may add."""
+        basis = basis_of(self.cluster, self.constants)
+        return self.corrections if self.corrections.basis == basis else Corrections(basis)
+
+    def corrected(self, corrections: Corrections) -> "CostModel":
+        """Returns this model with other corrections. What it has found so far is not lost."""
+        found = replace(self, corrections=corrections)
+        found.memo.update(self.memo)  # of costs that nothing has corrected yet
+        return found
 
     def predict(self, plan: Plan) -> Prediction:
         """Returns what a plan is expected to do.
@@ -77,7 +91,8 @@ class CostModel:
             As `predict`.
         """
         job, least = self._job(high, low, high), self._job(low, low, high)
-        stages = tuple(self._corrected(stage, job) for stage in predict_stages(job))
+        plain = tuple(predict_stages(job))
+        stages = self.applied.applied(plain, job.roles)
         loads = predict_loads(job, stages)
         bounds = predict_bounds(job, stages, loads)
         # What shared cores add is not among what bounds all plans between two.
@@ -90,12 +105,8 @@ class CostModel:
             bounds=bounds,
             price_per_hour=_price(least),
             assumed=(*job.dense_rates.assumed, *exchange_assumed(job)),
+            corrected=tuple(self.applied.told(plain, job.roles)),
         )
-
-    def _corrected(self, stage: StagePrediction, job: Job) -> StagePrediction:
-        place = job.roles.of_role(stage.role)
-        cost = self.corrections.corrected(stage.cost, StageKey.of(stage, place))
-        return replace(stage, cost=cost, busy=cost.total)
 
     def _job(self, plan: Plan, low: Plan, high: Plan) -> Job:
         if plan.batch_size is None:

@@ -90,12 +90,6 @@ class Roles:
     def _count(self, *roles: str) -> int:
         return sum(each.count for each in self.processes if each.role in roles)
 
-    def of_role(self, role: str) -> ProcessPlan:
-        """Returns the processes of a role that there is."""
-        found = self._of(role)
-        assert found is not None, f"there are processes of role {role}"
-        return found
-
     @property
     def reader(self) -> ProcessPlan:
         """Those that read: whole or sparse workers."""

@@ -66,6 +66,8 @@ class Prediction:
             first is the largest.
         price_per_hour: Of the machines that are used; None is not known.
         assumed: What was not measured, for people.
+        corrected: What training has shown to be longer, or less long, than it was
+            predicted, and is predicted so now; for people.
     """
 
     step_seconds: float
@@ -75,6 +77,7 @@ class Prediction:
     bounds: tuple[Part, ...]
     price_per_hour: float | None = None
     assumed: tuple[str, ...] = ()
+    corrected: tuple[str, ...] = ()
 
     @property
     def samples_per_second(self) -> float:

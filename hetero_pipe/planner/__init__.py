@@ -9,7 +9,6 @@ from hetero_pipe.planner.auto import AutoPlan, auto_plan
 from hetero_pipe.planner.box import Box, box_of
 from hetero_pipe.planner.data import workload_of
 from hetero_pipe.planner.explain import explain
-from hetero_pipe.planner.profile import load_profile, save_profile
 from hetero_pipe.planner.propose import Proposal, RunnerUp, propose
 from hetero_pipe.planner.search import Judge, Search
 from hetero_pipe.planner.space import Space
@@ -30,9 +29,7 @@ __all__ = [
     "auto_plan",
     "box_of",
     "explain",
-    "load_profile",
     "propose",
-    "save_profile",
     "strategies",
     "workload_of",
 ]

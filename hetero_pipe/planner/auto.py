@@ -6,14 +6,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hetero_pipe.cluster import Cluster, discover, load_cluster
-from hetero_pipe.cost import Corrections, CostModel
+from hetero_pipe.cost import Corrections, CostModel, learn, load_corrections, save_corrections
 from hetero_pipe.data import Batch, Reader, measure_statistics
 from hetero_pipe.errors import ConfigError, PlanError
 from hetero_pipe.graph import Graph
 from hetero_pipe.plan import Measured, Plan, StagePlan
 from hetero_pipe.planner.aim import Aim
 from hetero_pipe.planner.data import workload_of
-from hetero_pipe.planner.profile import load_profile, save_profile
 from hetero_pipe.planner.search import fits
 from hetero_pipe.planner.strategy import Strategy, Where
 
@@ -51,7 +50,7 @@ def auto_plan(
             this process learns to itself.
 
     Raises:
-        ConfigError: The cluster's file, or `max_staleness`, is none.
+        ConfigError: The cluster's file, the profile or `max_staleness` is none.
     """
     if max_staleness < 0:
         raise ConfigError(f"a staleness is at least 0, got max_staleness={max_staleness}")
@@ -69,7 +68,7 @@ def auto_plan(
         max_staleness,
         device,
         path,
-        Corrections() if path is None else load_profile(path),
+        Corrections() if path is None else load_corrections(path),
     )
 
 
@@ -97,6 +96,7 @@ class AutoPlan:
     corrections: Corrections
     candidates: tuple[Plan, ...] = field(default=(), init=False)
     _sample: Batch | None = field(default=None, init=False)
+    _model: CostModel | None = field(default=None, init=False)
 
     @property
     def sample(self) -> Batch:
@@ -125,7 +125,7 @@ class AutoPlan:
         workload = workload_of(
             graph, measure_statistics(self._batches(), tables), num_dense=self._num_dense
         )
-        model = CostModel(self.cluster, workload, corrections=self.corrections)
+        self._model = model = CostModel(self.cluster, workload, corrections=self.corrections)
         plans = [replace(plan, predicted=model.predict(plan)) for plan in self._plans(graph)]
         aim = Aim()
         fitting = [plan for plan in plans if plan.predicted and fits(plan.predicted, aim)]
@@ -163,9 +163,11 @@ class AutoPlan:
         Raises:
             ConfigError: The profile cannot be written.
         """
-        self.corrections = self.corrections.learned(plan, measured)
+        assert self._model is not None, "a plan was chosen before it ran"
+        self._model = self._model.corrected(learn(self._model, plan, measured))
+        self.corrections = self._model.corrections
         if self.profile is not None:
-            save_profile(self.corrections, self.profile)
+            save_corrections(self.corrections, self.profile)
 
 
 def _on(plan: Plan, device: str) -> tuple[StagePlan, ...]:

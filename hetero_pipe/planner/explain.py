@@ -45,6 +45,7 @@ def explain(proposal: Proposal, *, samples: int | None = None) -> str:
         *_money(plan.predicted, samples),
         _proof(proposal),
         *(f"assumed, not measured: {each}" for each in plan.predicted.assumed),
+        *(f"corrected: {each}" for each in plan.predicted.corrected),
     ]
     if proposal.runners_up:
         lines += ["", "runners-up, and why they lost"]

@@ -122,7 +122,10 @@ def test_a_model_that_cannot_be_traced_names_the_line(tmp_path, capsys):
     assert f"untraced.py:{line}" in told
 
 
-@pytest.mark.parametrize("wrong", [["--rows", "embedding"], ["--batch-size", "0"], ["--mode", "x"]])
+@pytest.mark.parametrize(
+    "wrong",
+    [["--rows", "embedding"], ["--batch-size", "0"], ["--mode", "x"], ["--shared-keys", "a"]],
+)
 def test_wrong_flags_are_refused(wrong):
     with pytest.raises(SystemExit) as raised:
         main(["plan", "--model", DEEPFM, *wrong])

@@ -1,8 +1,5 @@
 """A planner in a training script: what it chooses, and what it learns."""
 
-import logging
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -11,11 +8,12 @@ from hetero_pipe.cost import Constants, CostModel
 from hetero_pipe.data import Bags, Batch
 from hetero_pipe.errors import ConfigError, PlanError
 from hetero_pipe.plan import Measured, MeasuredStage
-from hetero_pipe.planner import auto_plan, load_profile, save_profile, workload_of
+from hetero_pipe.planner import auto_plan, workload_of
 from tests.planner.problems import GB, graph_of
 
 GRAPH = graph_of([16, 4], keys=1.0)
 SERVER = "127.0.0.1:7000"
+READ = MeasuredStage("read", 1e-5, 1e-5)  # of a worker that reads
 
 
 def cluster_of(memory=16 * GB):
@@ -80,39 +78,27 @@ def test_a_planted_wrong_rate_is_unlearned(tmp_path):
     machine = CostModel(cluster_of(), workload, real)
     truth = machine.predict(plan).step_seconds
     assert abs(plan.predicted.step_seconds / truth - 1) > 0.1
-    for _ in range(6):
-        planning.learn(plan, measured_by(machine, plan))
-        plan = planning.choose(GRAPH)
+    planning.learn(plan, measured_by(machine, plan))
+    plan = planning.choose(GRAPH)
     assert plan.predicted.step_seconds == pytest.approx(truth, rel=0.01)
     # Another process on this machine knows it from the start.
     again = auto_plan(batch_of(), cluster=cluster_of(), max_staleness=0, profile=profile)
     assert again.choose(GRAPH).predicted == plan.predicted
 
 
-def test_a_broken_profile_is_put_aside_and_told(tmp_path, caplog):
+def test_a_broken_profile_is_told(tmp_path):
     path = tmp_path / "profile.json"
     path.write_text("{")
-    with caplog.at_level(logging.WARNING):
-        assert load_profile(path).factors == {}
-    assert "is broken, so it is now" in caplog.text
-    assert not path.exists()
-    assert (tmp_path / "profile.json.broken").read_text() == "{"
+    with pytest.raises(ConfigError, match="delete it"):
+        auto_plan(batch_of(), cluster=cluster_of(), profile=path)
 
 
-def test_a_profile_goes_to_a_file_and_back(tmp_path):
+def test_what_is_learned_counts_at_once():
     planning = auto_plan(batch_of(), cluster=cluster_of(), max_staleness=0)
     plan = planning.choose(GRAPH)
-    stages = (MeasuredStage("pull", 0.5, 0.1), MeasuredStage("unheard of", 1.0, 1.0))
-    planning.learn(plan, Measured(1.0, 256.0, stages, num_steps=3, num_cores=4))
-    assert [key.stage for key in planning.corrections.factors] == ["pull"]
-    save_profile(planning.corrections, tmp_path / "p.json")
-    assert load_profile(tmp_path / "p.json") == planning.corrections
-    with pytest.raises(ConfigError, match="must be writable"):
-        save_profile(planning.corrections, tmp_path / "p.json" / "q.json")
-
-
-def test_a_plan_that_nobody_predicted_teaches_nothing():
-    planning = auto_plan(batch_of(), cluster=cluster_of(), max_staleness=0)
-    plan = replace(planning.choose(GRAPH), predicted=None)
-    planning.learn(plan, Measured(1.0, 256.0, (MeasuredStage("pull", 1.0, 1.0),), 1, num_cores=4))
-    assert planning.corrections.factors == {}
+    stages = (MeasuredStage("push", 0.5, 0.5), MeasuredStage("unheard of", 1.0, 1.0))
+    for runs in (1, 2):
+        planning.learn(plan, Measured(1.0, 256.0, (*stages, READ), num_steps=30, num_cores=4))
+        (found,) = (each for each in planning.corrections.found if each.place.stage == "push")
+        assert (found.core, found.runs) == (8, runs)
+    assert planning.choose(GRAPH).predicted.stage("push").cpu > plan.predicted.stage("push").cpu

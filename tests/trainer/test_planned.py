@@ -26,7 +26,7 @@ def test_a_planned_run_has_predicted_beside_measured_and_learns(reader, tmp_path
     assert rows["step"].predicted == plan.predicted.step_seconds
     assert rows["dense"].measured == result.timeline.stage("dense").busy / result.num_steps
     assert profile.exists()
-    assert {key.stage for key in planning.corrections.factors} >= {"pull", "dense", "push"}
+    assert {each.place.stage for each in planning.corrections.found} >= {"pull", "dense", "push"}
 
 
 def test_a_planned_run_learns_what_an_unplanned_one_does(reader):

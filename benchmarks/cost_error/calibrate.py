@@ -17,6 +17,7 @@ from hetero_pipe.cluster import Cluster, Rate, Spread, load_cluster
 FOLDER = Path(__file__).parent
 REFERENCES = FOLDER / "references.toml"
 HOST = "here"
+LEAST, MOST = 0.5, 5.0  # times; what is beyond was disturbed
 
 
 def profiled(configs: Sequence[Config], *, folder: Path, is_quick: bool) -> Cluster:
@@ -80,7 +81,13 @@ def beside(cluster: Cluster, runs: Sequence[tuple[Config, Measured]]) -> Cluster
         device = each[0].device
         known = {r.kind for r in cluster.rates_of("beside", host=HOST, device=device)}
         rates = [
-            Rate("beside", HOST, Spread.of([factor]), device=device, kind=kind)
+            Rate(
+                "beside",
+                HOST,
+                Spread.of([min(max(factor, LEAST), MOST)]),
+                device=device,
+                kind=kind,
+            )
             for kind, factor in by_kind.items()
             if kind not in known
         ]
@@ -91,32 +98,29 @@ def beside(cluster: Cluster, runs: Sequence[tuple[Config, Measured]]) -> Cluster
 def _factors(cluster: Cluster, config: Config, run: Measured) -> Iterator[tuple[str, float]]:
     """Yields kinds of work, and seconds on a core by those that are predicted of each."""
     stages = {stage.name: stage for stage in expect(config, cluster).stages}
-    if config.workers == "split":
-        messages = sum(
-            part.amount
-            for stage in stages.values()
-            for part in stage.cost.parts
-            if part.label == "message"
-        )
-        on_cores = sum(stage.cost.on("worker") for stage in stages.values())
-        measured = run.cpu["sparse"] + run.cpu["dense"]
-        # Both ends have as much, and the dense worker's is in no stage.
-        yield "cut", (measured - on_cores + messages) / (2 * messages)
-        return
+    reader = "sparse " if config.workers == "split" else ""
+    on_core = {name: stage["cpu"] for name, stage in run.stages.items()}
+
+    def predicted(resource: str, *labels: str) -> float:
+        parts = [part for stage in stages.values() for part in stage.cost.parts]
+        return sum(p.amount for p in parts if p.resource == resource and p.label in labels)
+
     if not config.servers:
         for name in ("route", "pull", "push", "dense"):
-            yield name, run.stages[name]["cpu"] / stages[name].cost.on("worker")
+            yield name, on_core[name] / stages[name].cost.on("worker")
         return
-    calls = sum(
-        part.amount
-        for stage in stages.values()
-        for part in stage.cost.parts
-        if part.label == "call" and part.resource == "worker"
-    )
-    on_cores = sum(stage.cost.on("worker") for stage in stages.values())
-    yield "call", (run.cpu["whole"] - on_cores + calls) / calls
-    on_servers = sum(stage.cost.on("server") for stage in stages.values())
-    yield "server", run.cpu["server 0"] / on_servers
+    # Calls and messages are in threads of gRPC, too: they are what is left over.
+    known = on_core[f"{reader}route"] + predicted("worker", "upload")
+    if config.workers == "whole":
+        left = run.cpu["whole"] - known - on_core["dense"]
+        yield "call", left / predicted("worker", "call")
+        on_servers = sum(stage.cost.on("server") for stage in stages.values())
+        yield "server", run.cpu["server 0"] / on_servers
+        return
+    known += on_core["dense dense"] + predicted("worker", "call", "pool")
+    left = run.cpu["sparse"] + run.cpu["dense"] - known
+    # Both ends have as much, and the dense worker's is in no stage.
+    yield "cut", left / (2 * predicted("worker", "message"))
 
 
 def medians(clusters: Sequence[Cluster]) -> Cluster:

@@ -23,7 +23,7 @@ from run import Measured, run_config
 import hetero_pipe as hp
 from hetero_pipe.cluster import cluster_from_json, cluster_to_json
 
-MOST_OTHERS, MOST_TRIES = 0.05, 2  # share of the cores that disqualifies a run, and how often
+MOST_OTHERS = 0.05  # share of the cores: such a run is repeated
 FOLDER = Path(__file__).parent
 QUICK = ("deepfm-512-server-k2", "emulated-wide_deep-2048-server-k2")
 HEADER = (
@@ -50,6 +50,7 @@ def main() -> None:
         metavar="FILE",
         help="add what is found, and tell of all that is in it; --rounds 0 adds nothing",
     )
+    add("--tries", type=int, default=2, help="of a run that others disturb; default: 2")
     add("--without-rates", action="store_true", help="those of --state are enough")
     add("--verbose", action="store_true", help="show what the processes say")
     flags = parser.parse_args()
@@ -126,7 +127,7 @@ def _tell(configs: Sequence[Config], parts: Sequence[Found], *, as_json: bool) -
 def _undisturbed(config: Config, number: int, flags: argparse.Namespace) -> Measured:
     """Runs a configuration, again if others had much of the cores; returns the best run."""
     runs: list[Measured] = []
-    while len(runs) < MOST_TRIES and not any(run.others < MOST_OTHERS for run in runs):
+    while len(runs) < flags.tries and not any(run.others < MOST_OTHERS for run in runs):
         runs.append(run_config(config, verbose=flags.verbose))
     best = min(runs, key=lambda run: run.others)
     step, others = 1e3 * best.step, best.others

@@ -10,10 +10,10 @@ from hetero_pipe.plan import Plan
 from hetero_pipe.planner.address import addressed
 from hetero_pipe.planner.aim import Aim
 from hetero_pipe.planner.box import Box, box_of
-from hetero_pipe.planner.lack import lack_of
+from hetero_pipe.planner.lack import fastest, lack_of
 from hetero_pipe.planner.lean import lean
 from hetero_pipe.planner.remedy import told_remedies
-from hetero_pipe.planner.search import EQUAL, Judge, Search
+from hetero_pipe.planner.search import CLOSE, EQUAL, Judge, Search
 from hetero_pipe.planner.space import Space
 from hetero_pipe.planner.strategy import strategies
 
@@ -94,7 +94,7 @@ def propose(
     _check_prices(model, aim)
     judge = Judge(model, aim)
     kinds = kinds_of(model, space)
-    searches = {kind: Search(judge).add(boxes) for kind, boxes in kinds.items()}
+    searches = {kind: _begun(judge, boxes) for kind, boxes in kinds.items()}
     _search(searches, seconds, clock)
     best = min(searches, key=lambda kind: searches[kind].loss, default="")
     if not best or searches[best].plan is None:
@@ -121,6 +121,26 @@ def kinds_of(model: CostModel, space: Space) -> dict[str, list[Box]]:
     for strategy in strategies(space, cluster, graph):
         kinds.setdefault(strategy.kind, []).append(box_of(strategy, space, cluster, graph))
     return kinds
+
+
+def _begun(judge: Judge, boxes: list[Box]) -> Search:
+    """Returns the search of a kind.
+
+    Where a throughput is required, it begins with the fastest plan: one that is fast enough
+    may be hard to find by its price, and there may be none.
+    """
+    search = Search(judge)
+    if judge.aim.throughput:
+        fast = fastest(boxes, judge.model)
+        if fast is None or _speed(fast) < judge.aim.throughput * (1 - CLOSE):
+            return search
+        search.take(fast)
+    return search.add(boxes)
+
+
+def _speed(plan: Plan) -> float:
+    assert plan.predicted is not None, "it was predicted when it was found"
+    return plan.predicted.samples_per_second
 
 
 def _search(searches: dict[str, Search], seconds: float, clock: Callable[[], float]) -> None:

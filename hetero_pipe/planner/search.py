@@ -141,6 +141,12 @@ class Search:
                 heapq.heappush(self.left, (promise, next(self._order), box))
         return self
 
+    def take(self, plan: Plan) -> None:
+        """Keeps a plan of one of the boxes if it is better than the best found."""
+        loss = self.judge.loss(plan)
+        if loss < self.loss * (1 - EQUAL):
+            self.plan, self.loss = plan, loss
+
     def step(self) -> None:
         """Parts the most promising box."""
         _, _, box = heapq.heappop(self.left)
@@ -148,9 +154,7 @@ class Search:
         if not box.undecided:
             # A plan that is often good; the fewest cost least, and the most are fastest.
             corner = box.low(graph) if self.judge.aim.needs_prices else box.high(graph)
-            loss = self.judge.loss(corner)
-            if loss < self.loss * (1 - EQUAL):
-                self.plan, self.loss = corner, loss
+            self.take(corner)
         self.add(box.parts([table.name for table in graph.tables]))
 
     def predicted(self) -> Plan:

@@ -9,18 +9,21 @@ import argparse
 import json
 import statistics
 import sys
-from collections.abc import Sequence
-from dataclasses import asdict
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from calibrate import beside, medians, needed, profiled
 from config import Config, load_configs
 from predict import Predicted, predict
 from run import Measured, run_config
 
 import hetero_pipe as hp
-from hetero_pipe.cluster import discover, load_cluster
+from hetero_pipe.cluster import cluster_from_json, cluster_to_json
 
+MOST_OTHERS, MOST_TRIES = 0.05, 2  # share of the cores that disqualifies a run, and how often
 FOLDER = Path(__file__).parent
 QUICK = ("deepfm-512-server-k2", "emulated-wide_deep-2048-server-k2")
 HEADER = (
@@ -42,33 +45,92 @@ def main() -> None:
     add("--only", nargs="+", metavar="NAME", help="configurations; default: all of the file")
     add("--rounds", type=int, help="default: 3")
     add(
-        "--cluster",
+        "--state",
         type=Path,
         metavar="FILE",
-        help="what `hetero-pipe profile` measured here; default: what is found without measuring",
+        help="add each round to it, and tell of all that are in it; --rounds 0 adds none",
     )
     add("--verbose", action="store_true", help="show what the processes say")
     flags = parser.parse_args()
     try:
         configs = _selected(flags)
-        cluster = load_cluster(flags.cluster) if flags.cluster else hp.Cluster((discover(),))
     except hp.ConfigError as error:
         sys.exit(f"error: {error}")
-    runs: dict[str, list[Measured]] = {config.name: [] for config in configs}
-    for i in range(flags.rounds or (1 if flags.quick else 3)):
-        for config in configs:
-            runs[config.name].append(run_config(config, verbose=flags.verbose))
-            step = 1e3 * runs[config.name][-1].step
-            print(f"round {i}, {config.name}: {step:.2f} ms", flush=True)
-    found = [result(each, runs[each.name], predict(each, cluster)) for each in configs]
+    rounds = _read(flags.state)
+    usual = 1 if flags.quick else 3
+    for i in range(usual if flags.rounds is None else flags.rounds):
+        one = Round.of(configs, is_quick=flags.quick, verbose=flags.verbose, number=i)
+        rounds.append(one)
+        if flags.state:
+            with flags.state.open("a") as file:
+                print(json.dumps(one.to_json()), file=file)
+    _tell(configs, rounds, as_json=flags.json)
+
+
+def _read(path: Path | None) -> list["Round"]:
+    if path is None or not path.exists():
+        return []
+    return [Round.from_json(json.loads(line)) for line in path.read_text().splitlines()]
+
+
+def _tell(configs: Sequence[Config], rounds: Sequence["Round"], *, as_json: bool) -> None:
+    """Prints what was predicted from all rounds beside what was measured in all of them."""
+    cluster = medians([one.cluster for one in rounds])
+    runs = {c.name: [one.runs[c.name] for one in rounds if c.name in one.runs] for c in configs}
+    measured = [config for config in configs if runs[config.name]]
+    found = [result(each, runs[each.name], predict(each, cluster)) for each in measured]
     print(f"\n{HEADER}")
     for each in found:
         print(row(each))
-    told = {"results": found, **errors(found)}
     for name, value in errors(found).items():
         print(f"{name}: {value}")
-    if flags.json:
-        print(json.dumps(told))
+    if as_json:
+        print(json.dumps({"results": found, **errors(found)}))
+
+
+@dataclass(frozen=True)
+class Round:
+    """What one round has found.
+
+    Attributes:
+        cluster: This machine's rates at that time.
+        runs: By configuration.
+    """
+
+    cluster: hp.Cluster
+    runs: Mapping[str, Measured]
+
+    @staticmethod
+    def of(configs: Sequence[Config], *, is_quick: bool, verbose: bool, number: int) -> "Round":
+        """Measures rates, what calibrates them, and each configuration."""
+        with tempfile.TemporaryDirectory() as folder:
+            cluster = profiled(configs, folder=Path(folder), is_quick=is_quick)
+        references = [(each, _undisturbed(each, number, verbose)) for each in needed(configs)]
+        runs = {config.name: _undisturbed(config, number, verbose) for config in configs}
+        return Round(beside(cluster, references), runs)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns it as JSON has it."""
+        runs = {name: asdict(run) for name, run in self.runs.items()}
+        return {"cluster": cluster_to_json(self.cluster), "runs": runs}
+
+    @staticmethod
+    def from_json(found: Mapping[str, Any]) -> "Round":
+        """Returns what `to_json` gave."""
+        runs = {name: Measured(**run) for name, run in found["runs"].items()}
+        return Round(cluster_from_json(found["cluster"]), runs)
+
+
+def _undisturbed(config: Config, number: int, verbose: bool) -> Measured:
+    """Runs a configuration, again if others had much of the cores; returns the best run."""
+    runs: list[Measured] = []
+    while len(runs) < MOST_TRIES and not any(run.others < MOST_OTHERS for run in runs):
+        runs.append(run_config(config, verbose=verbose))
+    best = min(runs, key=lambda run: run.others)
+    step, others = 1e3 * best.step, best.others
+    tries = f", of {len(runs)} tries" if len(runs) > 1 else ""
+    print(f"round {number}, {config.name}: {step:.2f} ms{tries}, others {others:.0%}", flush=True)
+    return best
 
 
 def _selected(flags: argparse.Namespace) -> list[Config]:

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 
-import paddle
 from build import model_of
 from config import Config
 from samples import NUM_DENSE, Samples, slots_of
@@ -12,6 +12,7 @@ import hetero_pipe as hp
 from hetero_pipe.cost import CostModel, Workload
 from hetero_pipe.data import measure_statistics
 from hetero_pipe.nn import BatchSpec, trace
+from hetero_pipe.plan import Prediction
 
 PROCESS = "process"  # what a process takes before it trains, which `run.Measured` leaves out
 
@@ -31,22 +32,16 @@ class Predicted:
     stages: Mapping[str, float]
 
 
-def predict(config: Config, cluster: hp.Cluster) -> Predicted | None:
-    """Returns what is expected of a configuration on one host, without a step.
-
-    None is no prediction: of the emulated device, whose time is stated and not a
-    matter of the model's ops.
-    """
-    if config.is_emulated:
-        return None
-    model = model_of(config)
-    prediction = CostModel(cluster, workload_of(config, model)).predict(plan_of(config, model))
+def predict(config: Config, cluster: hp.Cluster) -> Predicted:
+    """Returns what is expected of a configuration on one host, without a step."""
+    prediction = expect(config, cluster)
     return Predicted(
         prediction.step_seconds,
         int(
             sum(
                 part.amount
                 for memory in prediction.memory
+                if memory.device == "cpu"  # the emulated one computes nothing, and keeps nothing
                 for part in memory.peak.parts
                 if part.label != PROCESS
             )
@@ -58,9 +53,15 @@ def predict(config: Config, cluster: hp.Cluster) -> Predicted | None:
     )
 
 
-def workload_of(config: Config, model: paddle.nn.Layer) -> Workload:
+def expect(config: Config, cluster: hp.Cluster) -> Prediction:
+    """Returns the cost model's prediction; of the emulated device, the time is stated."""
+    return CostModel(cluster, workload_of(config)).predict(_plan(config, model_of(config)))
+
+
+@cache
+def workload_of(config: Config) -> Workload:
     """Returns what is trained, as a planner has it from the model and a sample of the data."""
-    samples = Samples.of(config)
+    model, samples = model_of(config), Samples.of(config)
     graph = trace(model, BatchSpec.of(samples.steady[0]))
     tables = {table.name: tuple(table.slots) for table in graph.tables}
     found = measure_statistics(samples.steady, tables, batch_size=config.batch_size)
@@ -69,6 +70,7 @@ def workload_of(config: Config, model: paddle.nn.Layer) -> Workload:
         rows=dict.fromkeys(tables, config.rows),
         distinct={name: table.distinct.points for name, table in found.tables.items()},
         num_dense=NUM_DENSE,
+        device_seconds=config.device_ms / 1e3 if config.is_emulated else None,
         skew=max(
             table.largest_share(config.servers) * config.servers if config.servers else 1.0
             for table in found.tables.values()
@@ -76,7 +78,7 @@ def workload_of(config: Config, model: paddle.nn.Layer) -> Workload:
     )
 
 
-def plan_of(config: Config, model: object) -> hp.Plan:
+def _plan(config: Config, model: object) -> hp.Plan:
     """Returns the plan that the workers take, with addresses that nobody has."""
     is_split = config.workers == "split"
     workers = hp.WorkersPlan(dense=("127.0.0.1:7100",) if is_split else (), wire=config.wire)
@@ -84,4 +86,6 @@ def plan_of(config: Config, model: object) -> hp.Plan:
     plan = hp.default_plan(
         model, servers=servers or None, staleness=config.staleness, workers=workers
     )
-    return replace(plan, batch_size=config.batch_size)
+    device = "emulated:0" if config.is_emulated else "cpu"
+    stages = (replace(s, device=device if s.name == "dense" else "cpu") for s in plan.stages)
+    return replace(plan, batch_size=config.batch_size, stages=tuple(stages))

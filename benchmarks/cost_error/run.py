@@ -50,6 +50,11 @@ class Measured:
     core_speed: float
 
 
+def device_environment() -> dict[str, str]:
+    """Returns the environment of a process that sees the emulated device."""
+    return emulated.environment(emulated.build(), memory=4 << 30)
+
+
 def run_config(config: Config, *, verbose: bool = False) -> Measured:
     """Trains once and returns what that took.
 
@@ -59,7 +64,7 @@ def run_config(config: Config, *, verbose: bool = False) -> Measured:
     silent = None if verbose else subprocess.DEVNULL
     coordinator, dense = _free_addresses(2)
     stages = ["sparse", "dense"] if config.workers == "split" else ["whole"]
-    device = emulated.environment(emulated.build(), memory=4 << 30) if config.is_emulated else {}
+    device = device_environment() if config.is_emulated else {}
     with ExitStack() as stack:
         servers = [stack.enter_context(_server(silent)) for _ in range(config.servers)]
         flags = ["--config", json.dumps(asdict(config)), "--staleness", str(config.staleness)]

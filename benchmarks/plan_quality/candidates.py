@@ -19,7 +19,6 @@ from hetero_pipe.planner import Space, Strategy, Where, propose
 # Before installed packages, of which one may be called `build`, too.
 sys.path.insert(1, str(Path(__file__).parents[1] / "cost_error"))
 
-from build import model_of
 from config import Config
 from predict import workload_of
 from run import run_config
@@ -111,8 +110,7 @@ def compare(setting: Setting, cluster: Cluster, runs: Runs) -> dict[str, Any]:
     """
     steps = {each.name: [run["step"] for run in runs[each.name]] for each in setting.candidates}
     medians = {name: statistics.median(each) for name, each in steps.items()}
-    config = setting.candidates[0]
-    model = CostModel(cluster, workload_of(config, model_of(config)))
+    model = CostModel(cluster, workload_of(setting.candidates[0]))
     predicted = _predictions(model, setting)
     picks = []
     while not picks or (len(picks) < 4 and picks[-1] not in picks[:-1]):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hetero_pipe.cli.this_host import few_words, has_paddle, this_host
-from hetero_pipe.client import profile_grpc, profile_tables
+from hetero_pipe.client import profile_grpc, profile_route, profile_tables
 from hetero_pipe.cluster import (
     HOST_PRESETS,
     Cluster,
@@ -29,6 +29,7 @@ from hetero_pipe.cluster import (
 )
 from hetero_pipe.errors import ConfigError
 from hetero_pipe.launch import local_server
+from hetero_pipe.pipeline import profile_cuts
 from hetero_pipe.units import format_flops, format_rate, format_seconds, ns, us
 
 __all__ = ["add_to"]
@@ -136,9 +137,11 @@ def _measure(host: Host, options: argparse.Namespace, sampling: Sampling) -> Ite
     yield from profile_memory(host.name, sampling)
     yield from profile_shared_memory(host.name, sampling)
     yield from profile_disk(host.name, options.folder, sampling)
+    yield from profile_route(host.name, sampling)
     yield from profile_tables(host.name, sampling)
     with local_server() as server:
-        yield from profile_grpc(host.name, server, sampling)
+        yield from profile_grpc(host.name, server.address, sampling, pid=server.pid)
+    yield from profile_cuts(host.name, sampling)
     if has_paddle():
         yield from _measure_devices(host, sampling)
     else:
@@ -165,13 +168,19 @@ def _measure_devices(host: Host, sampling: Sampling) -> Iterator[Rate]:
 def _line(rate: Rate) -> str:
     """Returns what a person reads: `matmul cpu float32 512  97.4 GFLOP/s (96 to 98, 9 samples)`."""
     value = rate.value
-    show = {"FLOP/s": format_flops, "B/s": format_rate, "s": _format_seconds}[rate.unit]
+    show = {
+        "FLOP/s": format_flops,
+        "B/s": format_rate,
+        "s": _format_seconds,
+        "": "{:.2f} times".format,
+    }[rate.unit]
     at = (
         rate.device,
         rate.dtype,
         rate.kind,
         rate.optimizer,
         rate.dim and f"dim {rate.dim}",
+        rate.side,
         rate.size,
     )
     title = " ".join(str(part) for part in (rate.what, *at, rate.peer) if part)

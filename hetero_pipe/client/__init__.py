@@ -5,9 +5,17 @@ puts the rows together. It never knows what the rows are for.
 """
 
 from hetero_pipe.client.client import Client
-from hetero_pipe.client.profile import profile_grpc, profile_tables
+from hetero_pipe.client.profile import profile_grpc, profile_route, profile_tables
 from hetero_pipe.client.route import RoutedKeys
 from hetero_pipe.client.status import ERROR_OF
 from ps_server.store import Rows
 
-__all__ = ["ERROR_OF", "Client", "RoutedKeys", "Rows", "profile_grpc", "profile_tables"]
+__all__ = [
+    "ERROR_OF",
+    "Client",
+    "RoutedKeys",
+    "Rows",
+    "profile_grpc",
+    "profile_route",
+    "profile_tables",
+]

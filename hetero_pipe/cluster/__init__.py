@@ -26,17 +26,19 @@ from hetero_pipe.cluster.path import Path, Ways
 from hetero_pipe.cluster.place import Place
 from hetero_pipe.cluster.preset import DEVICE_PRESETS, HOST_PRESETS, device_preset, preset
 from hetero_pipe.cluster.probe import profile_link, serve_link
-from hetero_pipe.cluster.rate import RATES, Rate, Spread
+from hetero_pipe.cluster.rate import BESIDE, RATES, SIDES, Rate, Spread
 from hetero_pipe.cluster.sample import Sampling, sample_times
 from hetero_pipe.cluster.wiring import Edge
 
 __all__ = [
+    "BESIDE",
     "DEVICE_KINDS",
     "DEVICE_PRESETS",
     "DTYPES",
     "HOST_PRESETS",
     "LINK_KINDS",
     "RATES",
+    "SIDES",
     "Border",
     "Cluster",
     "Device",

@@ -32,7 +32,7 @@ DEVICE_KEYS = (
 DISK_KEYS = ("capacity", "read_bandwidth", "write_bandwidth")
 LINK_KEYS = ("between", "kind", "bandwidth", "latency")
 SWITCH_KEYS = ("name", "count")
-_AT = ("device", "dtype", "kind", "size", "dim", "optimizer", "peer")
+_AT = ("device", "dtype", "kind", "size", "dim", "optimizer", "side", "peer")
 _SPREAD = ("median", "min", "max", "samples")
 RATE_KEYS = ("what", "host", *_AT, *_SPREAD)
 

@@ -8,23 +8,30 @@ from hetero_pipe.cluster.check import check_count, check_one_of, check_positive
 from hetero_pipe.cluster.device import DTYPES
 from hetero_pipe.errors import ConfigError
 
-__all__ = ["RATES", "Rate", "Spread"]
+__all__ = ["BESIDE", "RATES", "SIDES", "Rate", "Spread"]
 
 RATES: dict[str, tuple[str, tuple[str, ...]]] = {
     "matmul": ("FLOP/s", ("device", "dtype", "size")),
     "elementwise": ("B/s", ("device", "dtype", "size")),
     "op": ("B/s", ("device", "kind", "size")),
+    "linear": ("FLOP/s", ("device", "size")),
     "launch": ("s", ("device",)),
-    "dense_step": ("s", ("device",)),
+    "dense_step": ("s", ("device", "size")),
     "upload": ("B/s", ("device", "size")),
+    "upload_core": ("B/s", ("device", "size")),
     "download": ("B/s", ("device", "size")),
     "copy": ("B/s", ("size",)),
+    "route": ("s", ("size",)),
     "pull": ("s", ("optimizer", "dim", "size")),
     "push": ("s", ("optimizer", "dim", "size")),
     "grpc_call": ("s", ()),
     "grpc_byte": ("s", ("size",)),
+    "grpc_pull": ("s", ("side", "size")),
+    "grpc_push": ("s", ("side", "size")),
+    "cut_byte": ("s", ("dtype", "size")),
     "shm_call": ("s", ()),
     "shm_byte": ("s", ("size",)),
+    "beside": ("", ("device", "kind")),
     "disk_read": ("B/s", ("size",)),
     "disk_write": ("B/s", ("size",)),
     "link_latency": ("s", ("peer",)),
@@ -32,7 +39,14 @@ RATES: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 """By what is measured: its unit, and what it was measured at; docs/cluster.md says more."""
 
-_AT = ("device", "dtype", "kind", "size", "dim", "optimizer", "peer")
+BESIDE = ("route", "pull", "push", "dense", "call", "server", "cut")
+"""What takes a core longer beside the other stages of a step than alone: stages of a worker, its
+calls to servers, all that servers do, and messages of cuts."""
+
+SIDES = ("worker", "server", "wait")
+"""What a call holds while it lasts: a core of who calls, one of who answers, or none."""
+
+_AT = ("device", "dtype", "kind", "size", "dim", "optimizer", "side", "peer")
 
 
 @dataclass(frozen=True)
@@ -83,10 +97,12 @@ class Rate:
         value: In the unit of `RATES`.
         device: Name of a device of the host: `cpu`, `gpu`.
         dtype: One of `DTYPES`.
-        kind: Of an op, as Paddle names it: `relu`.
-        size: Rows and columns of a square matmul; keys of a pull or push; otherwise bytes.
+        kind: Of an op, as Paddle names it: `relu`; of `beside`, one of `BESIDE`.
+        size: Rows and columns of a square matmul; samples of a linear layer; keys of a route,
+            a pull or a push; otherwise bytes.
         dim: Weights of a row.
         optimizer: Of the table, in lower case.
+        side: One of `SIDES`.
         peer: The other host of a link, or its address.
 
     Raises:
@@ -102,6 +118,7 @@ class Rate:
     size: int | None = None
     dim: int | None = None
     optimizer: str | None = None
+    side: str | None = None
     peer: str | None = None
 
     def __post_init__(self) -> None:
@@ -121,10 +138,12 @@ class Rate:
                 check_count(owner, name, getattr(self, name))
         if self.dtype is not None:
             check_one_of(owner, "dtype", self.dtype, DTYPES)
+        if self.side is not None:
+            check_one_of(owner, "side", self.side, SIDES)
 
     @property
     def unit(self) -> str:
-        """`FLOP/s`, `B/s` or `s`: of a call, of a key, of a byte."""
+        """`FLOP/s`, `B/s` or `s`: of a call, of a key, of a byte; of a ratio, nothing."""
         return RATES[self.what][0]
 
     @property

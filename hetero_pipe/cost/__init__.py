@@ -22,6 +22,7 @@ from hetero_pipe.cost.learn import learn
 from hetero_pipe.cost.memory import cut_bytes, dense_memory, table_bytes
 from hetero_pipe.cost.model import CostModel
 from hetero_pipe.cost.rates import ComputeRates, compute_rates
+from hetero_pipe.cost.roles import Roles
 from hetero_pipe.cost.step import cores_time, gate_time, pipelined_step_time, step_bounds
 from hetero_pipe.cost.table import Link, TableRates, pull_cost, push_cost, route_cost, table_rates
 from hetero_pipe.cost.workload import Workload
@@ -35,6 +36,7 @@ __all__ = [
     "Curve",
     "Link",
     "Members",
+    "Roles",
     "StagePlace",
     "TableRates",
     "Workload",

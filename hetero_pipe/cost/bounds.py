@@ -1,17 +1,23 @@
 """Below what can a step not be? Each stage, the gate, the cores and the links bound it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
 from hetero_pipe.cost.job import Job
 from hetero_pipe.cost.memory import KEY_BYTES
 from hetero_pipe.cost.roles import Roles
+from hetero_pipe.cost.sharing import Sharing, shared_step_time
 from hetero_pipe.cost.step import cores_time, gate_time, step_bounds
 from hetero_pipe.cost.traffic import Flow, network_times
 from hetero_pipe.plan import Part, StagePrediction
 
 __all__ = ["predict_bounds", "predict_loads", "stretched"]
+
+NOTED = 1.002
+"""By how much less than it makes a step longer, sharing cores counts: its largest bound is to be
+what bounds a step that is hardly longer."""
 
 
 def predict_bounds(
@@ -107,19 +113,69 @@ def _flows(job: Job, roles: Roles) -> Iterator[Flow]:
 
 
 def stretched(
-    stage: StagePrediction, job: Job, *, loads: Mapping[str, float], seconds: float
-) -> StagePrediction:
-    """Returns a stage as its clock will show it: longer where cores are short.
+    job: Job,
+    stages: Sequence[StagePrediction],
+    loads: Mapping[str, float],
+    bounds: Sequence[Part],
+) -> tuple[tuple[StagePrediction, ...], tuple[Part, ...]]:
+    """Returns stages as their clocks will show them, longer where cores are short, and the bounds.
+
+    If that makes a step longer than any bound, it is the first of them: the stage, or the
+    gate, beside all others.
 
     Args:
-        stage: As busy as it costs.
-        job: Has it.
+        job: Has the stages.
+        stages: As busy as they cost.
         loads: Least time of a step by the cores of each host.
-        seconds: Of a step.
+        bounds: Below which a step cannot be if each stage takes what it costs.
     """
-    hosts = [each.host for each in job.roles.processes if each.role == stage.role]
-    load = max((loads[host] for host in hosts), default=0.0) / seconds
-    # At a full load each stage waits for a core as long as it is on one, in the mean of the
-    # others' shares; none waits on an idle machine.
-    others = max(load - stage.cpu / seconds, 0.0) if seconds else 0.0
-    return replace(stage, busy=stage.cost.total + stage.cpu * others * load)
+    cores = {host.name: host.cores for host in job.cluster.hosts}
+    held = {host: load * cores[host] for host, load in loads.items()}
+    times = {s.name: job.roles.readers_per_dense if s.role == "dense" else 1.0 for s in stages}
+    sharings = {stage.name: _sharing(job, stage) for stage in stages}
+    cycle = [stage.name for stage in stages if stage.name not in ("read", "route")]
+
+    def others(*names: str) -> Mapping[str, float]:
+        return {
+            host: max(load - sum(times[n] * sharings[n].cores.get(host, 0.0) for n in names), 0.0)
+            for host, load in held.items()
+        }
+
+    beside = {name: others(name) for name in times}
+    # What one batch asks for in turn does not wait for itself.
+    beside_cycle = others(*cycle)
+
+    def busy(name: str, step: float) -> float:
+        return sharings[name].seconds(step, beside[name], cores)
+
+    def gate(step: float) -> float:
+        found = [sharings[name].seconds(step, beside_cycle, cores) for name in cycle]
+        return gate_time(found, job.plan.staleness)
+
+    at_least: dict[str, Callable[[float], float]] = {
+        name: partial(_times, times[name], partial(busy, name)) for name in times
+    }
+    if job.plan.workers.mode != "async":
+        at_least["gate"] = gate
+    seconds = shared_step_time(bounds[0].amount, list(at_least.values()))
+    shared = seconds / NOTED
+    if shared > bounds[0].amount:
+        slowest = max(at_least, key=lambda name: at_least[name](seconds))
+        bounds = (Part(f"{slowest}, cores shared", shared), *bounds)
+    shown = (replace(s, busy=max(busy(s.name, seconds), s.busy)) for s in stages)
+    return tuple(shown), tuple(bounds)
+
+
+def _times(factor: float, seconds: Callable[[float], float], step: float) -> float:
+    return factor * seconds(step)
+
+
+def _sharing(job: Job, stage: StagePrediction) -> Sharing:
+    """Returns what a stage holds of the cores of its own host and of the servers'."""
+    cores: dict[str, float] = defaultdict(float)
+    roles = job.roles
+    own = roles.dense if stage.role == "dense" else roles.reader
+    cores[own.host] += stage.cost.on("worker")
+    if roles.servers is not None:
+        cores[roles.servers.host] += stage.cost.on("server")
+    return Sharing(stage.cost.total - sum(cores.values()), dict(cores))

@@ -63,7 +63,8 @@ def _kernels(
         return launch
     moved = rates.elementwise.at(cost.bytes.at(values) / count)
     is_matmul = op.kind in MATMULS
-    seconds = max(moved, rates.matmul.at(_flops(cost, values) / count)) if is_matmul else moved
+    computes = rates.linear or rates.matmul
+    seconds = max(moved, computes.at(_flops(cost, values) / count)) if is_matmul else moved
     if not rates.is_cpu:
         seconds = max(seconds, rates.kernel)
     label = "matmul" if is_matmul else "other ops"

@@ -25,8 +25,13 @@ class Constants:
         call_cpu: Of it, on a core of the worker; the server's is as much.
         message_byte: A byte of a message: packed, handed to the system, and unpacked.
         step: Of one step: what a worker's threads take whatever the model.
-        row_overhead: Bytes of a table over those of its rows: index and free room.
-            benchmarks/pull_push measures it.
+        index_row: Bytes of a table's index by row, as benchmarks/cost_error found them.
+        kept_base: Bytes that a process keeps once it has trained, whatever it trains.
+        kept_row: Bytes that a worker's allocators keep for a byte of a batch's rows.
+        kept_activation: Likewise, of what the forward leaves for the backward.
+        kept_message: Bytes that either end keeps for a byte of the largest message to a server.
+        kept_cut: Bytes that either end keeps for a byte of cuts, as float32.
+        kept_sent: Likewise, for a byte of them as they are sent.
         process: Bytes of a worker's process before it trains.
         server_process: Bytes of a server's process before it has rows.
         usable_memory: Share of a device's memory that a plan may use.
@@ -46,7 +51,13 @@ class Constants:
     call_cpu: float = 150e-6
     message_byte: float = 1e-9
     step: float = 300e-6
-    row_overhead: float = 1.3
+    index_row: float = 46.0
+    kept_base: float = 15e6
+    kept_row: float = 24.0
+    kept_activation: float = 9.0
+    kept_message: float = 30.0
+    kept_cut: float = 12.0
+    kept_sent: float = 22.0
     process: float = 350e6
     server_process: float = 80e6
     usable_memory: float = 0.9

@@ -1,16 +1,19 @@
 """What pull and push cost: rows of hosts, of each device, and shared out over devices."""
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 
+from hetero_pipe.cluster import Rate
 from hetero_pipe.cost.comm import all_gather_time, all_to_all_time
 from hetero_pipe.cost.compute import op_cost
 from hetero_pipe.cost.curve import Curve
 from hetero_pipe.cost.job import Job
 from hetero_pipe.cost.memory import FLOAT, KEY_BYTES
 from hetero_pipe.cost.table import (
+    CallRates,
     Link,
     TableRates,
     call_cost,
+    measured_call_cost,
     pull_cost,
     push_cost,
     route_cost,
@@ -61,7 +64,8 @@ def _pulled_from_hosts(job: Job) -> Breakdown:
         pull_cost(table, job.pulled_rows(table), _rates(job, table), link)
         for table in job.tables("host")
     ]
-    found += _calls(job, link)
+    keys = KEY_BYTES * sum(job.pulled_rows(table) for table in job.tables("host"))
+    found += _calls(job, link, link.pull, keys + job.pulled_bytes)
     for table in job.tables("host"):
         hits = job.rows(table) - job.pulled_rows(table)
         found.append(_on_device(job, table, "pull", hits) if hits else Breakdown())
@@ -87,7 +91,8 @@ def _pushed_to_hosts(job: Job) -> Breakdown:
     found = [
         push_cost(table, job.rows(table), _rates(job, table), link) for table in job.tables("host")
     ]
-    return Breakdown.sum((*found, *_calls(job, link)))
+    keys = KEY_BYTES * sum(job.rows(table) for table in job.tables("host"))
+    return Breakdown.sum((*found, *_calls(job, link, link.push, keys + job.pushed_bytes)))
 
 
 def _pushed_to_devices(job: Job) -> Breakdown:
@@ -122,6 +127,9 @@ def server_link(job: Job) -> Link:
         # The least share of the keys is that of the most servers.
         skew=min(job.workload.skew, job.fewest.num_servers)
         * (job.fewest.num_servers / job.most.num_servers),
+        pull=CallRates.of(cluster, reader.name, "grpc_pull"),
+        push=CallRates.of(cluster, reader.name, "grpc_push"),
+        most_servers=job.most.num_servers,
     )
 
 
@@ -142,9 +150,13 @@ def _rates(job: Job, table: Table) -> TableRates:
     )
 
 
-def _calls(job: Job, link: Link) -> Iterator[Breakdown]:
+def _calls(
+    job: Job, link: Link, measured: CallRates | None, num_bytes: float
+) -> Iterator[Breakdown]:
     """Yields the cost of the requests of a stage: one to each server, for all tables."""
-    if any(job.tables("host")):
+    if measured is not None and num_bytes:
+        yield measured_call_cost(measured, num_bytes, link)
+    elif any(job.tables("host")):
         yield call_cost(link.num_servers, call=link.call, call_cpu=job.constants.call_cpu)
 
 
@@ -184,6 +196,12 @@ def copy_cost(job: Job, label: str) -> Breakdown:
     return _copied(job, label, size)
 
 
+def _seconds_of(rates: Sequence[Rate]) -> Curve:
+    return Curve.of(
+        [(float(rate.size or 1), (rate.size or 1) / rate.value.median) for rate in rates]
+    )
+
+
 def _copied(job: Job, label: str, num_bytes: float) -> Breakdown:
     cluster, dense = job.cluster, job.roles.dense
     if job.dense_rates.is_cpu or not num_bytes:
@@ -191,7 +209,11 @@ def _copied(job: Job, label: str, num_bytes: float) -> Breakdown:
     host = cluster.host(dense.host)
     rates = cluster.rates_of(label, host=host.name, device=dense.device)
     if rates:
-        measured = Curve.of([(float(r.size or 1), (r.size or 1) / r.value.median) for r in rates])
-        return Breakdown.of(label, measured.at(num_bytes), "network")
+        seconds = _seconds_of(rates).at(num_bytes)
+        cores = cluster.rates_of(f"{label}_core", host=host.name, device=dense.device)
+        on_core = min(_seconds_of(cores).at(num_bytes), seconds) if cores else 0.0
+        return Breakdown.of(label, on_core, "worker") + Breakdown.of(
+            label, seconds - on_core, "network"
+        )
     ways = job.ways(host.names[0], f"{host.names[0]}/{dense.device}:0")
     return Breakdown.of(label, ways.time(num_bytes), "network")

@@ -129,12 +129,16 @@ class Job:
     def sent_bytes(self) -> float:
         """Of what a sparse worker sends a dense one: pooled rows, dense columns, labels."""
         width = 1.0 if self.plan.workers.wire == "float32" else 0.5
+        return self.sent_floats * width + self.batch * 4 * (self.workload.num_dense + 1)
+
+    @property
+    def sent_floats(self) -> float:
+        """Bytes of what is pooled, as float32."""
         cut = {name for op in self.graph.ops if op.kind == "pool" for name in op.outputs}
-        pooled = self.once(
+        return self.once(
             "pooled",
             lambda: sum(float(self.graph.tensor(name).bytes.at(self.values)) for name in cut),
         )
-        return pooled * width + self.batch * 4 * (self.workload.num_dense + 1)
 
     def rows(self, table: Table) -> float:
         """Returns the distinct rows of a batch."""

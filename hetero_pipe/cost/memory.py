@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 
+from hetero_pipe.cost.arena import arena_bytes, blocks_bytes
 from hetero_pipe.cost.constants import Constants
 from hetero_pipe.cost.workload import Workload
 from hetero_pipe.graph import Graph, Table
@@ -25,8 +26,9 @@ FIRST_CAPACITY = 1024  # rows of a table on a device
 
 
 def table_bytes(table: Table, rows: float, *, constants: Constants) -> float:
-    """Returns the bytes of so many rows in a table on a host, its index among them."""
-    return rows * (table.bytes_per_row + KEY_BYTES + FLOAT) * constants.row_overhead
+    """Returns the bytes of so many rows in a table on a host, its index and room among them."""
+    floats = table.dim * (1 + table.state_per_weight)
+    return arena_bytes(blocks_bytes(rows, floats, index_row=constants.index_row))
 
 
 def rows_memory(plan: Plan, workload: Workload, *, share: float, constants: Constants) -> Breakdown:

@@ -95,11 +95,12 @@ class CostModel:
         stages = self.applied.applied(plain, job.roles)
         loads = predict_loads(job, stages)
         bounds = predict_bounds(job, stages, loads)
-        seconds = bounds[0].amount
+        # What shared cores add is not among what bounds all plans between two.
+        shown, bounds = stretched(job, stages, loads, bounds) if low is high else (stages, bounds)
         return Prediction(
-            step_seconds=seconds,
+            step_seconds=bounds[0].amount,
             samples=float(job.batch * job.roles.num_readers),
-            stages=tuple(stretched(each, job, loads=loads, seconds=seconds) for each in stages),
+            stages=shown,
             memory=tuple(predict_memory(least)),
             bounds=bounds,
             price_per_hour=_price(least),

@@ -37,8 +37,10 @@ def _process_peak(job: Job, processes: ProcessPlan) -> Breakdown:
     if processes.role == "server":
         share = min(workload.skew / job.most.num_servers, 1.0)
         rows = rows_memory(job.plan, workload, share=share, constants=constants)
-        return Breakdown.of("process", constants.server_process) + rows
-    peak = Breakdown.of("process", constants.process)
+        kept = _kept(job, processes, message=_message(job) * share)
+        return Breakdown.sum((Breakdown.of("process", constants.server_process), rows, kept))
+    message = _message(job) if job.roles.servers is not None else 0.0
+    peak = Breakdown.of("process", constants.process) + _kept(job, processes, message=message)
     if processes.role != "dense":
         peak += _in_flight(job)
         if job.roles.servers is None:
@@ -46,6 +48,32 @@ def _process_peak(job: Job, processes: ProcessPlan) -> Breakdown:
     if processes.role != "sparse" and processes.device == "cpu":
         peak += _device_peak(job)
     return peak
+
+
+def _kept(job: Job, processes: ProcessPlan, *, message: float) -> Breakdown:
+    """Returns the bytes that a process keeps of what it uses again and again, in many sizes.
+
+    Args:
+        job: Has it.
+        processes: What it is.
+        message: Bytes of the largest message to a server, or from one.
+    """
+    constants, role = job.constants, processes.role
+    found = constants.kept_base
+    if role in ("whole", "sparse", "server"):
+        found += constants.kept_message * message
+    if role in ("whole", "sparse"):
+        found += constants.kept_row * job.pushed_bytes
+    if role in ("sparse", "dense"):
+        found += constants.kept_cut * job.sent_floats + constants.kept_sent * job.sent_bytes
+    if role in ("whole", "dense") and processes.device == "cpu":
+        found += constants.kept_activation * job.graph.activation_bytes(job.batch)
+    return Breakdown.of("kept by allocators", found)
+
+
+def _message(job: Job) -> float:
+    """Returns the bytes of a push to all servers, of keys and gradients."""
+    return job.pushed_bytes + KEY_BYTES * sum(job.rows(table) for table in job.tables("host"))
 
 
 def _device_peak(job: Job) -> Breakdown:

@@ -1,6 +1,6 @@
 """What one worker's share of a device computes and moves: measured, else by its data sheet."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from hetero_pipe.cluster import Cluster, Rate
@@ -8,6 +8,9 @@ from hetero_pipe.cost.constants import Constants
 from hetero_pipe.cost.curve import Curve
 
 __all__ = ["ComputeRates", "compute_rates"]
+
+LINEAR_WIDTH = 400
+"""Inputs and outputs of the layer whose rate is `linear`, as `hetero_pipe.nn` measures it."""
 
 
 @dataclass(frozen=True)
@@ -20,6 +23,9 @@ class ComputeRates:
         launch: Of one kernel: what the thread takes to start it.
         kernel: Least time of one on a device that is no CPU.
         step: Of one step, whatever the model.
+        row_byte: Of a byte of the rows that a step gets, beside what its ops do with them.
+        linear: Seconds over FLOPs of one matmul of a batch with a layer's weights, in the
+            mean of forward and both gradients; None is as any other matmul.
         ops: By kind, seconds over bytes of an op's forward and backward together,
             their launches included.
         is_cpu: Whether the thread that starts a kernel computes it.
@@ -34,6 +40,8 @@ class ComputeRates:
     ops: Mapping[str, Curve]
     is_cpu: bool
     assumed: tuple[str, ...] = ()
+    row_byte: float = 0.0
+    linear: Curve | None = None
 
 
 def compute_rates(
@@ -81,6 +89,7 @@ def compute_rates(
     on_device = {"host": found.name, "device": device}
     launches = cluster.rates_of("launch", **on_device)
     steps = cluster.rates_of("dense_step", **on_device)
+    linears = cluster.rates_of("linear", **on_device)
     ops: dict[str, list[tuple[float, float]]] = {}
     for measured in cluster.rates_of("op", **on_device):
         ops.setdefault(measured.kind or "", []).append(_byte_point(measured))
@@ -93,7 +102,24 @@ def compute_rates(
         ops={kind: Curve.of(points) for kind, points in ops.items()},
         is_cpu=is_cpu,
         assumed=tuple(assumed),
+        row_byte=_slope(steps),
+        linear=Curve.of([_linear_point(rate) for rate in linears]) if linears else None,
     )
+
+
+def _slope(rates: Sequence[Rate]) -> float:
+    """Returns what a byte takes between the smallest and the largest size."""
+    if len(rates) < 2:
+        return 0.0
+    few, many = rates[0], rates[-1]
+    sizes = (many.size or 0) - (few.size or 0)
+    return max(many.value.median - few.value.median, 0.0) / sizes
+
+
+def _linear_point(rate: Rate) -> tuple[float, float]:
+    assert rate.size is not None, "the rate of a linear layer has a size"
+    flops = 2.0 * rate.size * LINEAR_WIDTH**2
+    return flops, flops / rate.value.median
 
 
 def _matmul_point(rate: Rate) -> tuple[float, float]:

@@ -4,10 +4,11 @@ from collections.abc import Iterator
 
 from hetero_pipe.cost.comm import all_reduce_time
 from hetero_pipe.cost.compute import TABLE_OPS, op_cost, optimizer_cost
+from hetero_pipe.cost.curve import Curve
 from hetero_pipe.cost.exchange import copy_cost, predict_pull, predict_push
 from hetero_pipe.cost.job import Job
 from hetero_pipe.cost.table import route_cost
-from hetero_pipe.plan import Breakdown, StagePrediction
+from hetero_pipe.plan import Breakdown, Part, StagePrediction
 
 __all__ = ["predict_stages"]
 
@@ -17,6 +18,7 @@ def predict_stages(job: Job) -> Iterator[StagePrediction]:
     role = job.roles.reader.role
 
     def stage(name: str, cost: Breakdown, role: str = role) -> StagePrediction:
+        cost = _beside_others(job, name, cost)
         return StagePrediction(name, role, cost, cost.total)
 
     yield stage("read", job.once("read", lambda: read_cost(job)))
@@ -32,6 +34,28 @@ def predict_stages(job: Job) -> Iterator[StagePrediction]:
     yield stage("push", predict_push(job))
 
 
+def _beside_others(job: Job, stage: str, cost: Breakdown) -> Breakdown:
+    """Returns the cost of a stage beside the others, if what that adds was measured.
+
+    A loop of nothing else finds its rows and its code in caches, and its threads awake.
+    """
+    dense = job.roles.dense
+    host = job.cluster.host(dense.host).name
+    found = job.cluster.rates_of("beside", host=host, device=dense.device)
+    factors = {rate.kind: rate.value.median for rate in found}
+
+    def amount(part: Part) -> float:
+        if part.resource == "server":
+            kind = "server"
+        elif part.resource == "worker":
+            kind = {"call": "call", "message": "cut"}.get(part.label, stage)
+        else:
+            return part.amount
+        return part.amount * factors.get(kind, 1.0)
+
+    return cost.map(amount) if factors else cost
+
+
 def read_cost(job: Job) -> Breakdown:
     """Returns the seconds in which a batch is cut from its columns."""
     return Breakdown.of("read", job.batch_bytes / 8 * job.constants.read_value, "worker")
@@ -39,8 +63,12 @@ def read_cost(job: Job) -> Breakdown:
 
 def _route(job: Job) -> Breakdown:
     by_slots = {tuple(table.slots): table for table in job.graph.tables}
-    keys = sum(float(table.all_keys.at(job.values)) for table in by_slots.values())
-    return route_cost(keys, constants=job.constants)
+    keys = [float(table.all_keys.at(job.values)) for table in by_slots.values()]
+    rates = job.cluster.rates_of("route", host=job.cluster.host(job.roles.reader.host).name)
+    if not rates:
+        return route_cost(sum(keys), constants=job.constants)
+    seconds = Curve.of([((r.size or 1), (r.size or 1) * r.value.median) for r in rates])
+    return Breakdown.of("route", sum(map(seconds.at, keys)), "worker")
 
 
 def dense_cost(job: Job) -> Breakdown:
@@ -52,6 +80,13 @@ def dense_cost(job: Job) -> Breakdown:
         key = ("all-reduce", workers.is_sync, workers.average_every)
         found.append(job.least_over_replicas(key, _reduce_cost))
     found.append(Breakdown.of("step", job.dense_rates.step, "worker"))
+    is_sparse = job.roles.reader.role == "sparse"
+    # Whether they are finite is found out, and gradients of their size are made.
+    rows = job.sent_floats if is_sparse else job.pushed_bytes
+    if job.dense_rates.row_byte:
+        found.append(Breakdown.of("rows", rows * job.dense_rates.row_byte, "worker"))
+    elif not is_sparse:
+        found.append(copy_cost(job, "download"))
     return Breakdown.sum(found)
 
 
@@ -59,6 +94,9 @@ def _computed(job: Job) -> Breakdown:
     """Returns the cost of all ops of the dense part, and of the optimizer."""
     rates = job.dense_rates
     is_sparse = job.roles.reader.role == "sparse"
+    stated = job.workload.device_seconds
+    if stated is not None and not rates.is_cpu:
+        return Breakdown.of("device", stated, "device")
     ops = [
         op
         for op in job.graph.ops
@@ -72,8 +110,6 @@ def _computed(job: Job) -> Breakdown:
             state=job.workload.dense_state,
         )
     )
-    if not is_sparse:
-        found.append(copy_cost(job, "download"))
     return Breakdown.sum(found)
 
 
@@ -100,10 +136,22 @@ def _sent(job: Job) -> Breakdown:
     pooled = Breakdown.sum(op_cost(op, rates, job.values) for op in pools)
     found = [
         pooled.times(0.5),  # forward here, backward there
-        Breakdown.of("message", job.sent_bytes * constants.message_byte, "worker"),
+        *_message(job),
         Breakdown.of("call", constants.call_cpu, "worker"),
     ]
     if reader.name != dense.name:
         ways = job.ways(reader.names[0], dense.names[-1])
         found.append(Breakdown.of("network", ways.time(job.sent_bytes), "network"))
     return Breakdown.sum(found)
+
+
+def _message(job: Job) -> Iterator[Breakdown]:
+    """Yields what cuts or their gradients take this end, to be sent or received."""
+    reader = job.cluster.host(job.roles.reader.host)
+    rates = job.cluster.rates_of("cut_byte", host=reader.name, dtype=job.plan.workers.wire)
+    if rates:
+        seconds = Curve.of([((r.size or 1), (r.size or 1) * r.value.median) for r in rates])
+        yield Breakdown.of("message", seconds.at(job.sent_floats) / 2, "worker")
+    else:
+        size = job.sent_bytes
+        yield Breakdown.of("message", size * job.constants.message_byte, "worker")

@@ -26,6 +26,8 @@ class Workload:
         samples: Of an epoch; None is not known.
         num_dense: Dense columns of a sample.
         dense_state: Floats of optimizer state of a dense weight; 2 is Adam's.
+        device_seconds: That an accelerator takes for a batch, whatever the ops of the graph:
+            one that is emulated, or was measured with this model. None is as its ops cost.
         skew: Keys that the busiest server gets by those of an even share, at least 1.
 
     Raises:
@@ -40,6 +42,7 @@ class Workload:
     num_dense: int = 0
     dense_state: int = 2
     skew: float = 1.0
+    device_seconds: float | None = None
 
     def __post_init__(self) -> None:
         tables = {table.name for table in self.graph.tables}

@@ -10,10 +10,11 @@ trains, and nothing but it and `hetero_pipe.cli` reads the environment.
 from hetero_pipe.launch.arguments import add_arguments, take_device, worker, workers_plan
 from hetero_pipe.launch.local import LocalJob, run_local_job
 from hetero_pipe.launch.run import begin, run
-from hetero_pipe.launch.server import local_server
+from hetero_pipe.launch.server import LocalServer, local_server
 
 __all__ = [
     "LocalJob",
+    "LocalServer",
     "add_arguments",
     "begin",
     "local_server",

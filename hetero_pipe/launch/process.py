@@ -80,6 +80,11 @@ class Process:
         copiers = [_start(_copy, pipe, on_line) for pipe, on_line in pipes]
         _start(self._wait, copiers, on_end)
 
+    @property
+    def pid(self) -> int:
+        """Its id, until it has ended."""
+        return self._popen.pid
+
     def send(self, number: int) -> None:
         """Sends it a signal, if it has not ended."""
         with self._lock:  # once it is reaped, its id may be another's

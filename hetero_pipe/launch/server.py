@@ -5,19 +5,33 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from hetero_pipe.errors import ServerUnavailable
 from hetero_pipe.launch.process import Process
 
-__all__ = ["local_server"]
+__all__ = ["LocalServer", "local_server"]
 
 START_SECONDS = 60.0
 END_SECONDS = 6.0  # a ps-server ends within 4.5 s of SIGTERM
 
 
+@dataclass(frozen=True)
+class LocalServer:
+    """A server of this process.
+
+    Attributes:
+        address: HOST:PORT.
+        pid: Of its process.
+    """
+
+    address: str
+    pid: int
+
+
 @contextmanager
-def local_server() -> Iterator[str]:
-    """Runs a ps-server on a free port of 127.0.0.1 and gives its HOST:PORT.
+def local_server() -> Iterator[LocalServer]:
+    """Runs a ps-server on a free port of 127.0.0.1.
 
     It ends with the block, and with this thread, whatever ends that.
 
@@ -40,7 +54,7 @@ def local_server() -> Iterator[str]:
             raise ServerUnavailable(
                 f"a ps-server must start, got exit code {first}: {''.join(errors).strip()}"
             )
-        yield first.split()[-1]
+        yield LocalServer(first.split()[-1], process.pid)
     except queue.Empty:
         raise ServerUnavailable(
             f"a ps-server must listen within {START_SECONDS:.0f} s, got silence"

@@ -26,8 +26,8 @@ from hetero_pipe.nn.embedding import Embedding, find_embeddings
 from hetero_pipe.nn.group import Group, Groups, join_groups
 from hetero_pipe.nn.input import TableRows
 from hetero_pipe.nn.output import StepOutput
-from hetero_pipe.nn.profile import describe_devices, profile_device
-from hetero_pipe.nn.profile_ops import OP_KINDS, profile_ops
+from hetero_pipe.nn.profile import describe_devices, profile_copies, profile_device
+from hetero_pipe.nn.profile_ops import OP_KINDS, profile_ops, profile_steps
 from hetero_pipe.nn.random import load_random_state, random_state
 from hetero_pipe.nn.state import dense_state, load_dense_state
 from hetero_pipe.nn.trace import BatchSpec, trace
@@ -62,8 +62,10 @@ __all__ = [
     "join_groups",
     "load_dense_state",
     "load_random_state",
+    "profile_copies",
     "profile_device",
     "profile_ops",
+    "profile_steps",
     "random_state",
     "say_settings",
     "take_device",

@@ -1,5 +1,6 @@
 """Measures how fast Paddle computes on a device, in one process as a worker has it."""
 
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -11,7 +12,7 @@ from hetero_pipe.cluster import Rate, Sampling, Spread, sample_times
 from hetero_pipe.nn.device import Device
 from hetero_pipe.units import MiB
 
-__all__ = ["describe_devices", "profile_device"]
+__all__ = ["describe_devices", "profile_copies", "profile_device"]
 
 
 def describe_devices() -> tuple[cluster.Device, ...]:
@@ -33,10 +34,11 @@ def describe_devices() -> tuple[cluster.Device, ...]:
 
 
 def profile_device(host: str, device: Device, sampling: Sampling) -> Iterator[Rate]:
-    """Yields `matmul` and `elementwise`, and of no CPU `upload` and `download`.
+    """Yields `matmul` and `elementwise`, and of no CPU `upload`, `upload_core` and `download`.
 
     A matmul is of two square matrices, `2 * size**3` FLOP. An elementwise op is
-    a sum: `size` counts the bytes that it reads and writes.
+    a sum: `size` counts the bytes that it reads and writes. `upload_core` is what an
+    upload takes the thread that starts it; the rest is the device's.
 
     Args:
         host: Name of this one.
@@ -59,16 +61,31 @@ def profile_device(host: str, device: Device, sampling: Sampling) -> Iterator[Ra
             value = Spread.of([size / seconds for seconds in times])
             yield Rate("elementwise", host, value, device=group, dtype=dtype, size=size)
     if group != "cpu":
-        for size in (MiB,) if sampling.is_quick else (MiB, 16 * MiB, 64 * MiB):
-            yield from _profile_copies(host, device, size, sampling)
+        yield from profile_copies(host, device, sampling)
+
+
+def profile_copies(host: str, device: Device, sampling: Sampling) -> Iterator[Rate]:
+    """Yields `upload`, `upload_core` and `download` of a device that is no CPU.
+
+    Args:
+        host: Name of this one.
+        device: To and from which.
+        sampling: The effort.
+    """
+    for size in (MiB,) if sampling.is_quick else (MiB // 4, MiB, 4 * MiB, 16 * MiB):
+        yield from _profile_copies(host, device, size, sampling)
 
 
 def _profile_copies(host: str, device: Device, size: int, sampling: Sampling) -> Iterator[Rate]:
     array = np.ones(size // 4, np.float32)
     tensor = _full(device, (size // 4,), "float32")
 
+    on_core: list[float] = []  # of the thread that starts an upload
+
     def upload() -> None:
+        begin = time.thread_time()
         copies = device.upload([array])
+        on_core.append(max(time.thread_time() - begin, 1e-9))
         with device.launching():
             copies.join()
         paddle.device.synchronize(device.name)
@@ -82,6 +99,8 @@ def _profile_copies(host: str, device: Device, size: int, sampling: Sampling) ->
     for what, work in (("upload", upload), ("download", download)):
         value = Spread.of([size / seconds for seconds in sample_times(work, sampling)])
         yield Rate(what, host, value, device=device.name.partition(":")[0], size=size)
+    value = Spread.of([size / seconds for seconds in on_core[1:]])  # the first takes memory
+    yield Rate("upload_core", host, value, device=device.name.partition(":")[0], size=size)
 
 
 def _full(device: Device, shape: tuple[int, ...], dtype: str) -> paddle.Tensor:
@@ -98,5 +117,6 @@ def _times(device: Device, work: Callable[[], object], sampling: Sampling) -> li
         if device.name != "cpu":
             paddle.device.synchronize(device.name)
 
+    clock = time.process_time if device.name == "cpu" else time.perf_counter
     with paddle.no_grad():
-        return sample_times(run, sampling)
+        return sample_times(run, sampling, clock=clock)

@@ -1,5 +1,6 @@
 """Measures what single ops take on a device, forward and backward, and what a step adds to them."""
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -15,11 +16,12 @@ from hetero_pipe.nn.device import Device
 from hetero_pipe.nn.embedding import Embedding, find_embeddings
 from hetero_pipe.nn.input import TableRows
 
-__all__ = ["OP_KINDS", "profile_ops"]
+__all__ = ["OP_KINDS", "profile_ops", "profile_steps"]
 
 BATCH = None
 SLOTS, DIM, WIDTH = 26, 16, 400  # a CTR model's: embeddings and the layers of its MLP
 DISTINCT = 3  # keys of a batch by its distinct ones
+NUM_ROWS = 16384  # of a step with many
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ OP_KINDS = ("pool", "index_select", *(op.kind for op in OPS))
 
 
 def profile_ops(host: str, device: Device, sampling: Sampling) -> Iterator[Rate]:
-    """Yields `launch`, `op` for each of `OP_KINDS`, and `dense_step`.
+    """Yields `launch`, `linear`, `op` for each of `OP_KINDS`, and `dense_step`.
 
     An op's size is the bytes that a graph says its forward and backward move, so
     that what the rule leaves out is in the rate.
@@ -72,16 +74,33 @@ def profile_ops(host: str, device: Device, sampling: Sampling) -> Iterator[Rate]
         sampling: The effort.
     """
     group = device.name.partition(":")[0]
-    launch = Spread.of([t / 2 for t in _times(device, 1, OPS[3], sampling)[1]])
-    yield Rate("launch", host, launch, device=group)
-    for batch in (512,) if sampling.is_quick else (64, 512, 4096):
+    for batch in (64, 1024) if sampling.is_quick else (64, 256, 1024, 4096):
+        value = Spread.of(
+            [6 * batch * WIDTH**2 / t for t in _linear_times(device, batch, sampling)]
+        )
+        yield Rate("linear", host, value, device=group, size=batch)
+    for batch in (64, 1024) if sampling.is_quick else (64, 512, 4096):
         for num_bytes, kind, times in _all_times(device, batch, sampling):
             value = Spread.of([num_bytes / seconds for seconds in times])
             yield Rate("op", host, value, device=group, kind=kind, size=round(num_bytes))
-    times = [
-        max(t - _StepModel.NUM_OPS * launch.median, 1e-6) for t in _step_times(device, sampling)
-    ]
-    yield Rate("dense_step", host, Spread.of(times), device=group)
+    yield from profile_steps(host, device, sampling)
+
+
+def profile_steps(host: str, device: Device, sampling: Sampling) -> Iterator[Rate]:
+    """Yields `launch`, and `dense_step` with few rows and with many.
+
+    Args:
+        host: Name of this one.
+        device: As of `profile_ops`.
+        sampling: The effort.
+    """
+    group = device.name.partition(":")[0]
+    launch = Spread.of([t / 2 for t in _times(device, 1, OPS[3], sampling)[1]])
+    yield Rate("launch", host, launch, device=group)
+    for num_rows in (_StepModel.BATCH, NUM_ROWS):
+        taken = _step_times(device, num_rows, sampling)
+        times = [max(t - _StepModel.NUM_OPS * launch.median, 1e-6) for t in taken]
+        yield Rate("dense_step", host, Spread.of(times), device=group, size=4 * num_rows * DIM)
 
 
 def _all_times(
@@ -105,6 +124,12 @@ def _times(device: Device, batch: int, op: _Op, sampling: Sampling) -> tuple[flo
     graph = build_graph(op.kind, [call], inputs=tensors, outputs=call.outputs)
     times = _sampled(device, lambda: op.run(*inputs), inputs, output.shape, sampling)
     return _bytes_of(graph.ops[0]), times
+
+
+def _linear_times(device: Device, batch: int, sampling: Sampling) -> list[float]:
+    """Returns the seconds of a linear layer's matmul and of both of its gradients."""
+    inputs = [_leaf(device, shape) for shape in ((batch, WIDTH), (WIDTH, WIDTH))]
+    return _sampled(device, lambda: paddle.matmul(*inputs), inputs, [batch, WIDTH], sampling)
 
 
 def _pool(device: Device, batch: int, sampling: Sampling) -> tuple[float, list[float]]:
@@ -163,33 +188,52 @@ def _sampled(
         if device.name != "cpu":
             paddle.device.synchronize(device.name)
 
-    return sample_times(run, sampling)
+    return _device_times(device, run, sampling)
+
+
+def _device_times(device: Device, run: Callable[[], object], sampling: Sampling) -> list[float]:
+    # On a CPU what is computed on the core counts, not what others had of it meanwhile.
+    clock = time.process_time if device.name == "cpu" else time.perf_counter
+    return sample_times(run, sampling, clock=clock)
 
 
 class _StepModel(paddle.nn.Layer):  # type: ignore[misc]  # paddle has no types
     """As little of a model as a Trainer takes."""
 
     NUM_OPS = 8  # kernels of its forward and backward, the loss's among them
+    BATCH = 16
 
     def __init__(self) -> None:
         super().__init__()
-        self.embedding = Embedding(["slot"], dim=1)
+        self.embedding = Embedding(["slot"], dim=DIM)
 
     def forward(self, batch: Mapping[str, paddle.Tensor]) -> paddle.Tensor:
-        return self.embedding(batch).flatten(1)
+        return self.embedding(batch).flatten(1).sum(axis=1)
 
 
-def _step_times(device: Device, sampling: Sampling) -> list[float]:
-    """Returns the seconds of a step of next to no model in each sample."""
-    model = _StepModel()
-    keys = np.arange(16, dtype=np.uint64)
-    batch = Batch({"slot": Bags(keys)}, np.empty((16, 0), np.float32), np.zeros(16, np.float32))
-    tables = {
-        name: TableRows(np.zeros((16, 1), np.float32), Lookup.of(batch, ("slot",), np.arange(16)))
-        for name in find_embeddings(model)
-    }
+def _step_times(device: Device, num_rows: int, sampling: Sampling) -> list[float]:
+    """Returns the seconds of a step of next to no model, with so many rows, in each sample."""
+    model, size = _StepModel(), _StepModel.BATCH
+    keys = np.arange(size, dtype=np.uint64)
+    batch = Batch({"slot": Bags(keys)}, np.empty((size, 0), np.float32), np.zeros(size, np.float32))
+    lookup = Lookup.of(batch, ("slot",), np.arange(size))
+    rows = np.zeros((num_rows, DIM), np.float32)
+    tables = {name: TableRows(rows, lookup) for name in find_embeddings(model)}
     dense = DenseStep(model, loss=None, optimizer=None, device=device)
-    return sample_times(lambda: dense.train(0, batch, tables), sampling)
+
+    def upload() -> None:
+        uploaded = dense.upload(batch, tables)
+        if device.name != "cpu":
+            paddle.device.synchronize(device.name)
+        uploaded.give_back()
+
+    def step() -> None:
+        output = dense.train(0, batch, tables)
+        for name in output.gradients:
+            output.gradients[name]  # waits until it is there
+
+    copied = Spread.of(_device_times(device, upload, sampling)).median
+    return [max(t - copied, 1e-6) for t in _device_times(device, step, sampling)]
 
 
 def _leaf(device: Device, shape: tuple[int, ...]) -> paddle.Tensor:

@@ -8,6 +8,7 @@ knows what a stage does.
 from hetero_pipe.pipeline.executor import Executor, Finished
 from hetero_pipe.pipeline.handoff import Closed, Handoff
 from hetero_pipe.pipeline.meeting import Channel, Meeting
+from hetero_pipe.pipeline.profile import profile_cuts
 from hetero_pipe.pipeline.remote import (
     CutBatch,
     CutResult,
@@ -46,6 +47,7 @@ __all__ = [
     "Summary",
     "Timeline",
     "merge",
+    "profile_cuts",
     "worker_name",
     "write_trace",
 ]

@@ -25,7 +25,7 @@ from hetero_pipe.simulate.intake import (
 )
 from hetero_pipe.simulate.machines import Machines, Process
 from hetero_pipe.simulate.operations import ALL_REDUCE, Costs, Piece
-from hetero_pipe.simulate.resource import Queue, Shared
+from hetero_pipe.simulate.resource import Lock, Queue
 from hetero_pipe.simulate.stage import Handoff, Operation, StageThread
 from hetero_pipe.simulate.waits import (
     Acknowledge,
@@ -274,8 +274,7 @@ class Job:
     def _costs(self, process: Process) -> Costs:
         name = f"{process.role} worker {process.rank}"
         device = Queue(self.events, f"device of {name}")
-        lock = Shared(self.events, f"interpreter of {name}")
-        return Costs(self.events, self.machines, process, device, lock)
+        return Costs(self.events, self.machines, process, device, Lock(self.events))
 
     def _ring(self, num_stages: int, num_steps: int) -> SpanRing | None:
         if not self.setting.is_recorded:

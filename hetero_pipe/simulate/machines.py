@@ -5,35 +5,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from hetero_pipe.cluster import Cluster
-from hetero_pipe.errors import ConfigError, PlanError
-from hetero_pipe.plan import Plan, ProcessPlan
+from hetero_pipe.cost import Roles
+from hetero_pipe.plan import Plan
 from hetero_pipe.simulate.events import Door, Events
 from hetero_pipe.simulate.resource import Shared
 
-__all__ = ["Machine", "Machines", "Process", "processes_of"]
-
-
-def processes_of(plan: Plan, cluster: Cluster) -> tuple[ProcessPlan, ...]:
-    """Returns a plan's processes, or all on the cluster's first host if it has none.
-
-    Raises:
-        PlanError: None of them reads.
-    """
-    if plan.processes:
-        if not any(each.role in ("whole", "sparse") for each in plan.processes):
-            raise PlanError(f"a plan has workers that read, got {plan.processes}")
-        return plan.processes
-    host, workers = cluster.hosts[0].name, plan.workers
-    device = plan.stage("dense").device.partition(":")[0]
-    found = []
-    if plan.servers:
-        found.append(ProcessPlan("server", host, "cpu", 1, len(plan.servers)))
-    if workers.dense:
-        found.append(ProcessPlan("sparse", host, "cpu", 1, workers.num_readers))
-        found.append(ProcessPlan("dense", host, device, 1, len(workers.dense)))
-    else:
-        found.append(ProcessPlan("whole", host, device, 1, workers.num_readers))
-    return tuple(found)
+__all__ = ["Machine", "Machines", "Process"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,8 +78,8 @@ class Machines:
         """Returns those of a plan.
 
         Raises:
-            ConfigError: The cluster has no such host, or too few machines.
-            PlanError: No worker reads.
+            ConfigError: The cluster has no such host.
+            PlanError: The processes do not make up a job, or have no room there.
         """
         found: dict[str, Machine] = {}
 
@@ -114,10 +91,10 @@ class Machines:
                 found[name] = Machine(name, host, cores, sends, receives, stands_for)
             return found[name]
 
-        processes = processes_of(plan, cluster)
+        processes = Roles.of(plan, cluster).processes
         workers: dict[str, list[Process]] = defaultdict(list)
         for each in processes:
-            names = _names(cluster, each)
+            names = cluster.host(each.host).names[: each.machines]
             for name in names if each.role != "server" else ():
                 for _ in range(each.per_machine):
                     rank = len(workers[each.role])
@@ -127,7 +104,7 @@ class Machines:
         servers = []
         for each in processes:
             if each.role == "server":
-                names = _names(cluster, each)
+                names = cluster.host(each.host).names[: each.machines]
                 alone = [name for name in names if name not in shared]
                 servers += [(machine(n, each.host), each.per_machine) for n in names if n in shared]
                 if alone:
@@ -165,20 +142,3 @@ class Machines:
             stands_for = machine.host == host.name and machine.stands_for > 1
             if name in (machine.host, machine.name) or stands_for:
                 yield machine
-
-
-def _names(cluster: Cluster, processes: ProcessPlan) -> tuple[str, ...]:
-    host = cluster.host(processes.host)
-    if processes.machines > host.count:
-        raise ConfigError(
-            f"host {host.name!r} has {host.count} machines, got a plan for {processes.machines}"
-        )
-    if processes.device != "cpu" and processes.role != "server":
-        at = f"{host.names[0]}/{processes.device}:0"
-        device = cluster.device(at)
-        if processes.per_machine > device.count:
-            raise ConfigError(
-                f"each process has a device of its own, got {processes.per_machine} on {at} of "
-                f"{device.count}"
-            )
-    return host.names[: processes.machines]

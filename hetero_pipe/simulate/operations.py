@@ -7,9 +7,9 @@ from itertools import groupby
 from hetero_pipe.plan import Breakdown, Part
 from hetero_pipe.simulate.events import Events
 from hetero_pipe.simulate.machines import Machine, Machines, Process
-from hetero_pipe.simulate.resource import Queue, Shared
+from hetero_pipe.simulate.resource import Lock, Queue
 from hetero_pipe.simulate.stage import Operation, StageThread
-from hetero_pipe.simulate.work import Pause, Together, Use
+from hetero_pipe.simulate.work import Locked, Pause, Together, Use
 
 __all__ = ["ALL_REDUCE", "Costs", "Piece"]
 
@@ -54,7 +54,7 @@ class Costs:
     machines: Machines
     process: Process
     device: Queue
-    lock: Shared
+    lock: Lock
 
     def pieces(self, name: str, cost: Breakdown, *, interpreter: float = 0.0) -> Iterator[Piece]:
         """Yields the pieces of a stage's cost, in order.
@@ -89,8 +89,7 @@ class Costs:
         if free:
             yield Use(cores, free, is_own=True, is_cpu=True)
         if locked:
-            lock = Use(self.lock, locked, is_own=True)
-            yield Together((Use(cores, locked, is_own=True, is_cpu=True), lock))
+            yield Locked(self.lock, cores, locked)
 
     def _on_servers(self, seconds: float) -> Operation:
         """Returns a request that all servers have at once, with `seconds` on a core of each."""

@@ -6,14 +6,14 @@ from collections import deque
 
 from hetero_pipe.simulate.events import Action, Events
 
-__all__ = ["Queue", "Shared"]
+__all__ = ["Lock", "Queue", "Shared"]
 
 ROUNDING = 1e-9
 """Seconds of work that are none. What rounding leaves of some is less, in runs of up to 10 days."""
 
 
 class Shared:
-    """The cores of a machine, one direction of its link, or the lock of an interpreter.
+    """The cores of a machine, or one direction of its link.
 
     All who are there get on at one rate (*processor sharing*): `load` pieces of work
     on `capacity` cores each do ::
@@ -159,3 +159,31 @@ class Queue:
         if self._waiting:
             self._begin()
         done()
+
+
+class Lock:
+    """A process's interpreter: held by one thread at a time, in the order in which they ask.
+
+    Args:
+        events: Of the simulation.
+    """
+
+    def __init__(self, events: Events) -> None:
+        self._events = events
+        self._waiting: deque[Action] = deque()
+        self._is_held = False
+
+    def acquire(self, action: Action) -> None:
+        """Does something once the lock is held for it."""
+        if self._is_held:
+            self._waiting.append(action)
+        else:
+            self._is_held = True
+            action()
+
+    def release(self) -> None:
+        """Gives it to who waits longest."""
+        if self._waiting:
+            self._events.soon(self._waiting.popleft())
+        else:
+            self._is_held = False

@@ -46,7 +46,8 @@ def simulate(
 
     Raises:
         ConfigError: The cluster has no such hosts, or conditions no such processes.
-        PlanError: Nobody predicted the plan, or nobody reads.
+        PlanError: Nobody predicted the plan, or its processes do not make up a job that
+            has room on the cluster.
     """
     prediction = prediction or plan.predicted
     conditions = conditions or Conditions()
@@ -165,6 +166,7 @@ class _Run:
             machine=process.machine.name,
             num_cores=round(process.machine.cores.capacity),
             timeline=timeline,
+            source_end=parts[-1].threads[0].ends[-1] if parts[-1].threads[0].ends else math.inf,
             ends=np.array([ends[step] for step in sorted(ends)], np.float64),
             mean_staleness=sum(gate.num_missed for gate in gates) / max(num_pulls, 1),
             max_staleness=max((gate.largest_seen for gate in gates), default=0),

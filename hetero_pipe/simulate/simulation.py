@@ -1,12 +1,13 @@
 """Simulation: what a plan would do."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hetero_pipe.pipeline import ServerTime, Summary, Timeline
+from hetero_pipe.pipeline import ENOUGH_STEPS, ServerTime, Summary, Timeline
 from hetero_pipe.plan import Plan, Prediction
 from hetero_pipe.units import format_seconds
 from ps_server.spans import Spans
@@ -29,6 +30,7 @@ class WorkerRun:
         timeline: Where the time of its stages went, as that of a real run.
         ends: Seconds at which each step was done, float64 `[num_steps]`; of what was done
             again after a restart, the last time.
+        source_end: Seconds at which its source had the last one; infinite is not known.
         mean_staleness: The pushes of its own that a pull has missed.
         max_staleness: The most of them.
     """
@@ -39,6 +41,7 @@ class WorkerRun:
     num_cores: int
     timeline: Timeline
     ends: NDArray[np.float64]
+    source_end: float = math.inf
     mean_staleness: float = 0.0
     max_staleness: int = 0
 
@@ -54,11 +57,16 @@ class WorkerRun:
 
     @property
     def step_seconds(self) -> float:
-        """Of a step, once the pipeline is full."""
+        """Of a step while the pipeline is full: neither at the start nor at the end, if it ever is.
+
+        Who has read all has cores for what is left, which is then done faster.
+        """
         if len(self.ends) < 2:
             return float(self.ends[0]) if len(self.ends) else 0.0
-        first = min(int(WARM * len(self.ends)), len(self.ends) - 2)
-        return float((self.ends[-1] - self.ends[first]) / (len(self.ends) - 1 - first))
+        full = self.ends[: int(np.searchsorted(self.ends, self.source_end, "right"))]
+        ends = full if len(full) >= ENOUGH_STEPS else self.ends
+        first = min(int(WARM * len(ends)), len(ends) - 2)
+        return float((ends[-1] - ends[first]) / (len(ends) - 1 - first))
 
 
 @dataclass(frozen=True)

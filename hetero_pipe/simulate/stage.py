@@ -24,9 +24,6 @@ class Handoff:
     Args:
         events: Of the simulation.
         capacity: Items that may wait.
-
-    Attributes:
-        most: Items that ever waited.
     """
 
     def __init__(self, events: Events, capacity: int) -> None:
@@ -35,7 +32,6 @@ class Handoff:
         self._items: deque[Any] = deque()
         self._taker: StageThread | None = None
         self._putter: tuple[StageThread, Any] | None = None
-        self.most = 0
 
     def put(self, thread: "StageThread", item: Any) -> bool:
         """Adds an item; returns False if there is no room: then the thread waits until it is in."""
@@ -48,7 +44,6 @@ class Handoff:
             self._putter = thread, item
             return False
         self._items.append(item)
-        self.most = max(self.most, len(self._items))
         return True
 
     def take(self, thread: "StageThread") -> bool:
@@ -87,6 +82,8 @@ class StageThread:
         scale: By what the work of this step is multiplied, wherever it is done.
         own_scale: Likewise, of what is done in this process.
         cpu: Seconds on a core.
+        waiting_for_credit: Seconds that its work waited for another worker to have room.
+        clock: Where its time went.
         resume: Goes on.
         ends: When each step was done, in order.
     """

@@ -1,12 +1,17 @@
 """Operations that take time: pieces of work on resources, one after another or at once."""
 
+import math
 from collections.abc import Sequence
 from typing import Protocol
 
 from hetero_pipe.simulate.events import Action, Door, Events
+from hetero_pipe.simulate.resource import Lock
 from hetero_pipe.simulate.stage import StageThread
 
-__all__ = ["Pause", "Resource", "Together", "Use"]
+__all__ = ["Locked", "Pause", "Resource", "Together", "Use"]
+
+SWITCH = 5e-3
+"""Seconds after which Python asks a thread to give the interpreter to another, by default."""
 
 
 class Resource(Protocol):
@@ -59,6 +64,38 @@ class Use:
         if self._is_cpu:
             thread.cpu += work
         self._resource.use(work, done, self._weight)
+
+
+class Locked:
+    """Seconds on a core in which the thread holds its interpreter; who waits for it is on none.
+
+    Who holds it keeps it, unless for too long.
+
+    Args:
+        lock: Of the process.
+        cores: Of its machine.
+        work: Seconds.
+    """
+
+    def __init__(self, lock: Lock, cores: Resource, work: float) -> None:
+        self._lock = lock
+        self._num_turns = math.ceil(work / SWITCH)
+        self._turn = Use(cores, work / self._num_turns, is_own=True, is_cpu=True)
+
+    def begin(self, thread: StageThread) -> bool:
+        """Begins to wait for the lock."""
+        self._take_turn(thread, 1)
+        return False
+
+    def _take_turn(self, thread: StageThread, number: int) -> None:
+        def done() -> None:
+            self._lock.release()
+            if number < self._num_turns:
+                self._take_turn(thread, number + 1)
+            else:
+                thread.resume()
+
+        self._lock.acquire(lambda: self._turn.start(thread, done))
 
 
 class Pause(Use):

@@ -17,10 +17,8 @@ def amounts(memory):
     return {part.label: part.amount for part in memory.peak.parts}
 
 
-def test_a_row_on_a_host_is_weights_state_key_and_counter_and_room():
-    assert table_bytes(USERS, 10, constants=Constants(row_overhead=2.0)) == (
-        2 * 10 * (4 * 16 * 2 + 8 + 4)
-    )
+def on_host(rows):
+    return table_bytes(USERS, rows, constants=Constants())
 
 
 def test_the_dense_part_is_parameters_gradients_state_activations_and_rows():
@@ -36,13 +34,13 @@ def test_the_dense_part_is_parameters_gradients_state_activations_and_rows():
 
 
 def test_servers_share_the_rows_and_skew_makes_one_larger():
+    rows = ROWS["users"]
     even = peaks(plan(servers(per_machine=2), workers()))["server", "cpu"]
-    share = table_bytes(USERS, ROWS["users"], constants=Constants())
-    assert amounts(even)["table users"] == pytest.approx(share)  # both on one machine
+    assert amounts(even)["table users"] == 2 * on_host(rows / 2)  # both on one machine
     skewed = peaks(plan(servers(per_machine=2), workers()), skew=1.5)["server", "cpu"]
-    assert amounts(skewed)["table users"] == pytest.approx(1.5 * share)
+    assert amounts(skewed)["table users"] == 2 * on_host(0.75 * rows)
     most = peaks(plan(servers(per_machine=2), workers()), skew=9.0)["server", "cpu"]
-    assert amounts(most)["table users"] == pytest.approx(2 * share)  # each has all at the most
+    assert amounts(most)["table users"] == 2 * on_host(rows)  # each has all at the most
 
 
 def test_all_roles_of_a_machine_share_its_memory():

@@ -20,9 +20,9 @@ def servers():
 
 def test_a_server_is_there_in_the_block_and_gone_after_it():
     before = set(servers())
-    with local_server() as address:
-        assert set(servers()) - before
-        with Client([address]) as client:
+    with local_server() as server:
+        assert set(servers()) - before == {server.pid}
+        with Client([server.address]) as client:
             client.attach([TableSpec("user", 4)])
             assert client.num_rows() == {"user": 0}
     assert set(servers()) <= before

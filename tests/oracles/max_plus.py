@@ -15,7 +15,10 @@ STAGES = ("read", "route", "pull", "dense", "push")
 
 
 def ends_of_steps(seconds, capacities, *, num_steps, staleness, mode):
-    """Returns, by worker, when each push ends. `seconds[w][s]`; `capacities[s]`, of four stages."""
+    """Returns, by worker, when each push ends, and what each stage waited for room in all.
+
+    `seconds[w][s]`; `capacities[s]`, of four stages.
+    """
     workers = range(len(seconds))
     take, end, put = {}, {}, {}
 
@@ -45,4 +48,6 @@ def ends_of_steps(seconds, capacities, *, num_steps, staleness, mode):
                 if s < 4 and i - capacities[s] - 1 >= -1:
                     room = take.get((w, s + 1, i - capacities[s]), 0.0)
                 put[w, s, i] = max(end[w, s, i], room)
-    return [[end[w, 4, i] for i in range(num_steps)] for w in workers]
+    steps = range(num_steps)
+    blocked = [[sum(put[w, s, i] - end[w, s, i] for i in steps) for s in range(5)] for w in workers]
+    return [[end[w, 4, i] for i in steps] for w in workers], blocked

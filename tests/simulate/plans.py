@@ -9,7 +9,6 @@ from hetero_pipe.plan import (
     ProcessPlan,
     StagePlan,
     StagePrediction,
-    TablePlan,
     WorkersPlan,
 )
 
@@ -43,7 +42,7 @@ def plan(mode="bounded", *, staleness=0, capacities=(), machines=1, per_machine=
         processes.insert(0, ProcessPlan("server", "server", "cpu", servers))
     return Plan(
         stages=tuple(StagePlan(name, "cpu", capacity) for name, capacity in held.items()),
-        tables=(TablePlan("rows", 4, ("slot",), ("127.0.0.1:1",)),),
+        tables=(),
         staleness=staleness,
         workers=WorkersPlan(mode, machines * per_machine),
         batch_size=10,

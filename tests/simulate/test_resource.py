@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hetero_pipe.simulate.events import Events
-from hetero_pipe.simulate.resource import Queue, Shared
+from hetero_pipe.simulate.resource import Lock, Queue, Shared
 
 
 def ends_by_hand(pieces, capacity, speeds):
@@ -117,3 +117,32 @@ def test_a_device_takes_one_piece_at_a_time_in_their_order():
     events.run()
     assert ends == [("a", 2.0), ("b", 3.0), ("c", 3.5)]
     assert device.used == 3.5
+
+
+def test_a_lock_is_held_by_one_at_a_time_in_the_order_in_which_they_ask():
+    """::
+
+             0    1    2    3    4
+    a        |====|         |====|    asks again when it is done, behind b and c
+    b             |====|
+    c                  |====|
+    """
+    events, begun = Events(), []
+    lock = Lock(events)
+
+    def hold(name, times):
+        def begin():
+            begun.append((name, events.now))
+            events.after(1.0, end)
+
+        def end():
+            lock.release()
+            if times > 1:
+                hold(name, times - 1)
+
+        lock.acquire(begin)
+
+    for name, times in (("a", 2), ("b", 1), ("c", 1)):
+        hold(name, times)
+    events.run()
+    assert begun == [("a", 0.0), ("b", 1.0), ("c", 2.0), ("a", 3.0)]

@@ -106,8 +106,11 @@ def test_on_cores_of_their_own_workers_follow_the_recurrences(
         is_recorded=False,
     )
     slow = [[each * factor for each in times] for factor in factors]
-    expected = ends_of_steps(slow, room, num_steps=8, staleness=staleness, mode=mode)
+    expected, blocked = ends_of_steps(slow, room, num_steps=8, staleness=staleness, mode=mode)
     assert ends(found) == [pytest.approx(each, abs=1e-6) for each in expected]
+    for worker, waited in zip(found.readers, blocked, strict=True):
+        told = [stage.waiting_for_output for stage in worker.timeline.stages]
+        assert told == pytest.approx(waited, abs=1e-6)
 
 
 @settings(max_examples=60, deadline=None)
@@ -500,5 +503,5 @@ def test_what_cannot_be_simulated_is_refused():
         simulate(plan(), conditions=Conditions(interpreter={"dens": 1.0}), **good)
     with pytest.raises(hp.ConfigError, match=r"1 whole.*rank=1"):
         simulate(plan(), conditions=Conditions(stragglers=(Straggler(1, 2.0),)), **good)
-    with pytest.raises(hp.ConfigError, match="has 1 machines"):
+    with pytest.raises(hp.PlanError, match="has 1 machines"):
         simulate(plan(machines=2), **good)

@@ -1,0 +1,71 @@
+"""How much longer is a step because its stages share cores? A fixed point.
+
+A stage that computes c seconds on a machine of N cores takes longer if others are
+there, for the time slices are theirs, too. With `rho` the share of the cores that
+all others have, it takes `c / (1 - rho**N)`: a stage's time in an M/M/N queue that
+is shared evenly, exact for N of 1 and 2. The others have that share of a step, so
+a longer step is a smaller share, and there is one step that is as long as it makes
+its stages.
+
+Reference:
+    Kleinrock, "Queueing Systems", volume 2, 1976, chapter 4: processor sharing.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+__all__ = ["Sharing", "shared_step_time"]
+
+ITERATIONS = 60
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """What one stage holds of the cores of machines.
+
+    Attributes:
+        rest: Seconds of a step on no core: on a device, a link, or waiting.
+        cores: By host, seconds on a core of one of its machines.
+    """
+
+    rest: float
+    cores: Mapping[str, float]
+
+    def seconds(self, step: float, others: Mapping[str, float], cores: Mapping[str, int]) -> float:
+        """Returns how long it takes in a step.
+
+        Args:
+            step: Seconds.
+            others: By host, seconds of a step that all others hold the cores of a machine.
+            cores: By host, of a machine.
+        """
+        total = self.rest
+        for host, own in self.cores.items():
+            load = others[host] / (cores[host] * step)
+            free = 1.0 - load ** cores[host]
+            if free <= 0:
+                return float("inf")
+            total += own / free
+        return total
+
+
+def shared_step_time(bound: float, at_least: Sequence[Callable[[float], float]]) -> float:
+    """Returns the least step that is no shorter than a bound, nor than what it makes of others.
+
+    Args:
+        bound: Seconds, above 0.
+        at_least: Of a step, seconds that it is not below: falls as the step rises.
+    """
+
+    def is_enough(step: float) -> bool:
+        return all(least(step) <= step for least in at_least)
+
+    if is_enough(bound):
+        return bound
+    low, high = bound, 2 * bound
+    while not is_enough(high):
+        low, high = high, 2 * high
+    for _ in range(ITERATIONS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if is_enough(middle) else (middle, high)
+    return high

@@ -1,0 +1,81 @@
+"""Simulated plans of real predictions: no step is below what bounds it."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hetero_pipe.cluster import load_cluster
+from hetero_pipe.cost import CostModel
+from hetero_pipe.pipeline import merge
+from hetero_pipe.simulate import simulate
+from tests.cost.problems import plan, servers, workers, workload
+from tests.traces import Trace
+
+CLUSTER = load_cluster(Path(__file__).parents[2] / "examples" / "ctr" / "cluster.toml")
+
+
+def run(planned, *, num_steps=40, is_recorded=False):
+    prediction = CostModel(CLUSTER, workload()).predict(planned)
+    found = simulate(
+        planned,
+        cluster=CLUSTER,
+        num_steps=num_steps,
+        prediction=prediction,
+        is_recorded=is_recorded,
+    )
+    assert found.is_whole
+    return found
+
+
+@st.composite
+def plans(draw):
+    """Whole workers on CPUs or GPUs, or sparse and dense ones, and servers on other hosts."""
+    mode = draw(st.sampled_from(["sync", "bounded", "async"]))
+    kind = draw(st.sampled_from(["gpu", "cpu", "sparse"]))
+    machines, each = draw(st.integers(1, 2)), draw(st.integers(1, 4))
+    if kind == "sparse":
+        processes = [
+            workers("sparse", "server", machines=machines, per_machine=each),
+            workers("dense", device="gpu", per_machine=min(each, 2)),
+        ]
+    else:
+        processes = [workers(device=kind, machines=machines, per_machine=each)]
+    return plan(
+        servers(machines=draw(st.integers(1, 3))),
+        *processes,
+        mode=mode,
+        staleness=0 if mode == "sync" else draw(st.integers(0, 2)),
+        batch=draw(st.sampled_from([200, 5000, 50000])),
+    )
+
+
+@settings(max_examples=40, deadline=None)
+@given(plans())
+def test_no_step_is_below_what_bounds_it(planned):
+    found = run(planned)
+    # Bytes between servers and workers of one group of machines are in no stage's cost.
+    is_beside = planned.processes[1].host == "server"
+    for bound in found.prediction.bounds:
+        if is_beside and bound.label.startswith("network"):
+            continue
+        assert found.step_seconds >= 0.97 * bound.amount, bound
+
+
+@pytest.mark.parametrize("staleness", [0, 1, 2])
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_a_worker_by_itself_takes_what_is_predicted(device, staleness):
+    planned = plan(servers(), workers(device=device), staleness=staleness, capacity=3)
+    found = run(planned, num_steps=400)
+    assert found.step_seconds == pytest.approx(found.prediction.step_seconds, rel=0.01)
+
+
+@pytest.mark.parametrize("home", ["device", "sharded"])
+def test_tables_on_devices_need_no_server(home):
+    homes = {"users": home, "items": home}
+    planned = plan(workers(device="gpu", per_machine=8), homes=homes, mode="gpu_only", staleness=1)
+    found = run(planned, is_recorded=True)
+    assert [spans.role for spans in found.spans] == [f"worker {rank}" for rank in range(8)]
+    Trace(merge(found.spans)).check()
+    assert found.step_seconds >= 0.97 * found.prediction.step_seconds

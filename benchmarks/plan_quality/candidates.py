@@ -4,6 +4,7 @@ import json
 import os
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -11,7 +12,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from hetero_pipe.cluster import Cluster
+from hetero_pipe.cluster import Cluster, cluster_from_json, cluster_to_json
 from hetero_pipe.cost import CostModel, learn
 from hetero_pipe.plan import Measured, MeasuredStage, Plan
 from hetero_pipe.planner import Space, Strategy, Where, propose
@@ -19,6 +20,7 @@ from hetero_pipe.planner import Space, Strategy, Where, propose
 # Before installed packages, of which one may be called `build`, too.
 sys.path.insert(1, str(Path(__file__).parents[1] / "cost_error"))
 
+from calibrate import beside, medians, needed, profiled
 from config import Config
 from predict import workload_of
 from run import run_config
@@ -77,29 +79,61 @@ SETTINGS = (
 )
 
 
-def measure(settings: Sequence[Setting], cache: Path | None, *, rounds: int, end: float) -> Runs:
-    """Returns at least `rounds` runs of each candidate, those of a cache among them.
+@dataclass(frozen=True)
+class Found:
+    """What was measured of this machine, and of candidates.
 
-    All candidates take turns in each round, those of a setting one after another, so that
-    what else the machine does hits all.
-
-    Args:
-        settings: To measure.
-        cache: File of runs, which each new one is added to.
-        rounds: Runs of each candidate.
-        end: No run starts after this time, of `time.monotonic`; then some have fewer.
+    Attributes:
+        clusters: Rates of this machine, each calibrated as `cost_error` does.
+        runs: Of candidates.
     """
-    runs: Runs = json.loads(cache.read_text()) if cache is not None and cache.exists() else {}
-    for number, setting in product(range(1, rounds + 1), settings):
-        for config in setting.candidates:
-            found = runs.setdefault(config.name, [])
-            if len(found) >= number or time.monotonic() > end:
-                continue
-            found.append(asdict(run_config(config)))
-            print(f"{config.name}: {1e3 * found[-1]['step']:.2f} ms", flush=True)
-            if cache is not None:
-                cache.write_text(json.dumps(runs))
-    return runs
+
+    clusters: list[str]
+    runs: Runs
+
+    @staticmethod
+    def of(cache: Path | None) -> "Found":
+        """Returns what a cache has; nothing if there is none."""
+        if cache is None or not cache.exists():
+            return Found([], {})
+        return Found(**json.loads(cache.read_text()))
+
+    @property
+    def cluster(self) -> Cluster:
+        """This machine, with the median of each rate."""
+        return medians([cluster_from_json(each) for each in self.clusters])
+
+    def measure(
+        self, settings: Sequence[Setting], cache: Path | None, *, rounds: int, end: float
+    ) -> None:
+        """Adds rates, and runs of each candidate until it has `rounds`.
+
+        All candidates take turns in each round, those of a setting one after another, so that
+        what else the machine does hits all.
+
+        Args:
+            settings: To measure.
+            cache: File to write to after each run.
+            rounds: Runs of each candidate.
+            end: No run starts after this time, of `time.monotonic`; then some have fewer.
+        """
+        self.clusters.append(cluster_to_json(_calibrated(settings)))
+        for number, setting in product(range(1, rounds + 1), settings):
+            for config in setting.candidates:
+                found = self.runs.setdefault(config.name, [])
+                if len(found) >= number or time.monotonic() > end:
+                    continue
+                found.append(asdict(run_config(config)))
+                print(f"{config.name}: {1e3 * found[-1]['step']:.2f} ms", flush=True)
+                if cache is not None:
+                    cache.write_text(json.dumps(asdict(self)))
+
+
+def _calibrated(settings: Sequence[Setting]) -> Cluster:
+    configs = [config for setting in settings for config in setting.candidates]
+    with tempfile.TemporaryDirectory() as folder:
+        cluster = profiled(configs, folder=Path(folder), is_quick=True)
+    return beside(cluster, [(config, run_config(config)) for config in needed(configs)])
 
 
 def compare(setting: Setting, cluster: Cluster, runs: Runs) -> dict[str, Any]:

@@ -15,12 +15,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from candidates import SETTINGS, Setting, compare, measure
+from candidates import SETTINGS, Found, Setting, compare
 from every_plan import every_prediction
 from problems import SPACES, Problem, draw, large_problem
 
-import hetero_pipe as hp
-from hetero_pipe.cluster import discover, load_cluster
+from hetero_pipe.cluster import load_cluster
 from hetero_pipe.errors import PlanError
 from hetero_pipe.planner import Aim, propose
 
@@ -31,7 +30,6 @@ EQUAL = 1e-9
 def main() -> None:
     """Plans, compares and prints."""
     flags = _flags()
-    cluster = load_cluster(flags.cluster) if flags.cluster else hp.Cluster((discover(),))
     told: dict[str, Any] = {"problems": [], "large": [], "picks": []}
     if flags.only in (None, "random"):
         told["problems"] = [against_every_plan(draw(seed)) for seed in range(flags.problems)]
@@ -40,7 +38,7 @@ def main() -> None:
         told["large"] = plan_large()
     if flags.only in (None, "measured"):
         settings = SETTINGS[:1] if flags.quick else SETTINGS
-        told["picks"] = against_measured(settings, flags, cluster)
+        told["picks"] = against_measured(settings, flags)
         print_picks(told["picks"])
     told["num_wrong"] = sum(not each["is_best"] for each in told["problems"])
     told["worst_pick"] = max((each["pick_over_fastest"] for each in told["picks"]), default=None)
@@ -58,13 +56,18 @@ def _flags() -> argparse.Namespace:
     add("--quick", action="store_true", help="8 problems, one model, one round")
     add("--json", action="store_true", help="last line is one JSON object")
     add("--only", choices=("random", "large", "measured"), help="one of three; default: all")
-    add("--problems", type=int, metavar="N", help="random ones; default: 40")
+    add("--problems", type=int, metavar="N", help="random ones; default: 32")
     add("--rounds", type=int, help="runs of each candidate; default: 3")
-    add("--cluster", type=Path, metavar="FILE", help="what `hetero-pipe profile` measured here")
-    add("--cache", type=Path, metavar="FILE", help="of runs: those in it are not run again")
-    add("--seconds", type=float, default=math.inf, help="after which no run starts")
+    add("--cluster", type=Path, metavar="FILE", help="of this host, with rates; default: measured")
+    add(
+        "--cache",
+        type=Path,
+        metavar="FILE",
+        help="of rates and runs: those in it are not run again",
+    )
+    add("--seconds", type=float, default=math.inf, help="after which no run starts; 0: none does")
     flags = parser.parse_args()
-    flags.problems = flags.problems or (8 if flags.quick else 40)
+    flags.problems = flags.problems or (8 if flags.quick else 32)
     flags.rounds = flags.rounds or (1 if flags.quick else 3)
     return flags
 
@@ -127,15 +130,18 @@ def _loss(problem: Problem, aim: Aim) -> float:
 
 
 def against_measured(
-    settings: Sequence[Setting], flags: argparse.Namespace, cluster: hp.Cluster
+    settings: Sequence[Setting], flags: argparse.Namespace
 ) -> list[dict[str, Any]]:
     """Returns what is picked of each setting whose candidates were all measured."""
     end = time.monotonic() + flags.seconds
-    runs = measure(settings, flags.cache, rounds=flags.rounds, end=end)
+    found = Found.of(flags.cache)
+    if flags.seconds > 0:
+        found.measure(settings, flags.cache, rounds=flags.rounds, end=end)
+    cluster = load_cluster(flags.cluster) if flags.cluster else found.cluster
     return [
-        compare(setting, cluster, runs)
+        compare(setting, cluster, found.runs)
         for setting in settings
-        if all(runs.get(config.name) for config in setting.candidates)
+        if all(found.runs.get(config.name) for config in setting.candidates)
     ]
 
 

@@ -55,12 +55,11 @@ def predict(config: Config, cluster: hp.Cluster) -> Predicted:
 
 def expect(config: Config, cluster: hp.Cluster) -> Prediction:
     """Returns the cost model's prediction; of the emulated device, the time is stated."""
-    return CostModel(cluster, workload_of(config)).predict(_plan(config, model_of(config)))
+    return CostModel(cluster, _workload(config)).predict(_plan(config, model_of(config)))
 
 
 @cache
-def workload_of(config: Config) -> Workload:
-    """Returns what is trained, as a planner has it from the model and a sample of the data."""
+def _workload(config: Config) -> Workload:
     model, samples = model_of(config), Samples.of(config)
     graph = trace(model, BatchSpec.of(samples.steady[0]))
     tables = {table.name: tuple(table.slots) for table in graph.tables}

@@ -17,6 +17,7 @@ from hetero_pipe.cluster import Cluster, Rate, Spread, load_cluster
 FOLDER = Path(__file__).parent
 REFERENCES = FOLDER / "references.toml"
 HOST = "here"
+LEAST, MOST = 0.5, 5.0  # times; what is beyond was disturbed
 
 
 def profiled(configs: Sequence[Config], *, folder: Path, is_quick: bool) -> Cluster:
@@ -73,50 +74,58 @@ def needed(configs: Sequence[Config]) -> list[Config]:
 def beside(cluster: Cluster, runs: Sequence[tuple[Config, Measured]]) -> Cluster:
     """Returns the cluster with what its cores take longer beside each other, by those runs.
 
-    What a run of one process shows goes before what is left over of one of several.
+    Of several runs that tell of one kind of work on one device, it is the mean.
     """
-    for each in sorted(runs, key=lambda run: (run[0].servers, run[0].workers == "split")):
-        by_kind = dict(_factors(cluster, *each))
-        device = each[0].device
-        known = {r.kind for r in cluster.rates_of("beside", host=HOST, device=device)}
-        rates = [
-            Rate("beside", HOST, Spread.of([factor]), device=device, kind=kind)
-            for kind, factor in by_kind.items()
-            if kind not in known
+    found: dict[tuple[str, str], list[float]] = defaultdict(list)
+    # Of several processes, a part is what is left over when the others are known.
+    for config, run in sorted(runs, key=lambda each: (each[0].servers, each[0].workers == "split")):
+        call = statistics.fmean(found.get((config.device, "call"), [1.0]))
+        for kind, factor in _factors(cluster, config, run, call=call):
+            found[config.device, kind].append(min(max(factor, LEAST), MOST))
+    return cluster.with_rates(
+        [
+            Rate("beside", HOST, Spread.of([statistics.fmean(each)]), device=device, kind=kind)
+            for (device, kind), each in found.items()
         ]
-        cluster = cluster.with_rates(rates)
-    return cluster
-
-
-def _factors(cluster: Cluster, config: Config, run: Measured) -> Iterator[tuple[str, float]]:
-    """Yields kinds of work, and seconds on a core by those that are predicted of each."""
-    stages = {stage.name: stage for stage in expect(config, cluster).stages}
-    if config.workers == "split":
-        messages = sum(
-            part.amount
-            for stage in stages.values()
-            for part in stage.cost.parts
-            if part.label == "message"
-        )
-        on_cores = sum(stage.cost.on("worker") for stage in stages.values())
-        measured = run.cpu["sparse"] + run.cpu["dense"]
-        # Both ends have as much, and the dense worker's is in no stage.
-        yield "cut", (measured - on_cores + messages) / (2 * messages)
-        return
-    if not config.servers:
-        for name in ("route", "pull", "push", "dense"):
-            yield name, run.stages[name]["cpu"] / stages[name].cost.on("worker")
-        return
-    calls = sum(
-        part.amount
-        for stage in stages.values()
-        for part in stage.cost.parts
-        if part.label == "call" and part.resource == "worker"
     )
-    on_cores = sum(stage.cost.on("worker") for stage in stages.values())
-    yield "call", (run.cpu["whole"] - on_cores + calls) / calls
-    on_servers = sum(stage.cost.on("server") for stage in stages.values())
-    yield "server", run.cpu["server 0"] / on_servers
+
+
+def _factors(
+    cluster: Cluster, config: Config, run: Measured, *, call: float
+) -> Iterator[tuple[str, float]]:
+    """Yields kinds of work, and seconds on a core by those that are predicted of each.
+
+    Args:
+        cluster: Without what is found here.
+        config: That ran.
+        run: What it took.
+        call: How many times as long calls take.
+    """
+    stages = {stage.name: stage for stage in expect(config, cluster).stages}
+    reader, dense = ("sparse ", "dense ") if config.workers == "split" else ("", "")
+    on_core = {name: stage["cpu"] for name, stage in run.stages.items()}
+
+    def predicted(resource: str, *labels: str) -> float:
+        parts = [part for stage in stages.values() for part in stage.cost.parts]
+        return sum(p.amount for p in parts if p.resource == resource and p.label in labels)
+
+    yield "route", on_core[f"{reader}route"] / stages["route"].cost.on("worker")
+    yield "dense", on_core[f"{dense}dense"] / stages["dense"].cost.on("worker")
+    if not config.servers:
+        for name in ("pull", "push"):
+            yield name, on_core[name] / stages[name].cost.on("worker")
+        return
+    # Calls and messages are in threads of gRPC, too: they are what is left over.
+    known = on_core[f"{reader}route"] + on_core[f"{dense}dense"] + predicted("worker", "upload")
+    if config.workers == "whole":
+        yield "call", (run.cpu["whole"] - known) / predicted("worker", "call")
+        on_servers = sum(stage.cost.on("server") for stage in stages.values())
+        yield "server", run.cpu["server 0"] / on_servers
+        return
+    known += call * predicted("worker", "call") + predicted("worker", "pool")
+    left = run.cpu["sparse"] + run.cpu["dense"] - known
+    # Both ends have as much, and the dense worker's is in no stage.
+    yield "cut", left / (2 * predicted("worker", "message"))
 
 
 def medians(clusters: Sequence[Cluster]) -> Cluster:

@@ -10,7 +10,7 @@ import json
 import statistics
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from run import Measured, run_config
 import hetero_pipe as hp
 from hetero_pipe.cluster import cluster_from_json, cluster_to_json
 
-MOST_OTHERS, MOST_TRIES = 0.05, 2  # share of the cores that disqualifies a run, and how often
+MOST_OTHERS = 0.05  # share of the cores: such a run is repeated
 FOLDER = Path(__file__).parent
 QUICK = ("deepfm-512-server-k2", "emulated-wide_deep-2048-server-k2")
 HEADER = (
@@ -48,35 +48,71 @@ def main() -> None:
         "--state",
         type=Path,
         metavar="FILE",
-        help="add each round to it, and tell of all that are in it; --rounds 0 adds none",
+        help="add what is found, and tell of all that is in it; --rounds 0 adds nothing",
     )
+    add("--tries", type=int, default=2, help="of a run that others disturb; default: 2")
+    add("--without-rates", action="store_true", help="those of --state are enough")
     add("--verbose", action="store_true", help="show what the processes say")
     flags = parser.parse_args()
     try:
         configs = _selected(flags)
     except hp.ConfigError as error:
         sys.exit(f"error: {error}")
-    rounds = _read(flags.state)
+    found = _read(flags.state)
     usual = 1 if flags.quick else 3
     for i in range(usual if flags.rounds is None else flags.rounds):
-        one = Round.of(configs, is_quick=flags.quick, verbose=flags.verbose, number=i)
-        rounds.append(one)
-        if flags.state:
-            with flags.state.open("a") as file:
-                print(json.dumps(one.to_json()), file=file)
-    _tell(configs, rounds, as_json=flags.json)
+        for each in _round(configs, i, flags):
+            found.append(each)
+            if flags.state:
+                with flags.state.open("a") as file:
+                    print(json.dumps(each.to_json()), file=file)
+    _tell(configs, found, as_json=flags.json)
 
 
-def _read(path: Path | None) -> list["Round"]:
+def _round(configs: Sequence[Config], number: int, flags: argparse.Namespace) -> Iterator["Found"]:
+    """Yields the rates of now, calibrated by the references, and a run of each configuration."""
+    if not flags.without_rates:
+        with tempfile.TemporaryDirectory() as folder:
+            cluster = profiled(configs, folder=Path(folder), is_quick=flags.quick)
+        references = [(each, _undisturbed(each, number, flags)) for each in needed(configs)]
+        yield Found(cluster=beside(cluster, references))
+    for config in configs:
+        yield Found(config.name, run=_undisturbed(config, number, flags))
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a part of a round has found: this machine's rates, or a run of a configuration."""
+
+    name: str = ""
+    run: Measured | None = None
+    cluster: hp.Cluster | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns it as JSON has it."""
+        if self.run is not None:
+            return {"name": self.name, "run": asdict(self.run)}
+        assert self.cluster is not None, "it is one of the two"
+        return {"cluster": cluster_to_json(self.cluster)}
+
+    @staticmethod
+    def from_json(found: Mapping[str, Any]) -> "Found":
+        """Returns what `to_json` gave."""
+        if "run" in found:
+            return Found(found["name"], run=Measured(**found["run"]))
+        return Found(cluster=cluster_from_json(found["cluster"]))
+
+
+def _read(path: Path | None) -> list[Found]:
     if path is None or not path.exists():
         return []
-    return [Round.from_json(json.loads(line)) for line in path.read_text().splitlines()]
+    return [Found.from_json(json.loads(line)) for line in path.read_text().splitlines()]
 
 
-def _tell(configs: Sequence[Config], rounds: Sequence["Round"], *, as_json: bool) -> None:
+def _tell(configs: Sequence[Config], parts: Sequence[Found], *, as_json: bool) -> None:
     """Prints what was predicted from all rounds beside what was measured in all of them."""
-    cluster = medians([one.cluster for one in rounds])
-    runs = {c.name: [one.runs[c.name] for one in rounds if c.name in one.runs] for c in configs}
+    cluster = medians([each.cluster for each in parts if each.cluster is not None])
+    runs = {c.name: [p.run for p in parts if p.name == c.name and p.run] for c in configs}
     measured = [config for config in configs if runs[config.name]]
     found = [result(each, runs[each.name], predict(each, cluster)) for each in measured]
     print(f"\n{HEADER}")
@@ -88,44 +124,11 @@ def _tell(configs: Sequence[Config], rounds: Sequence["Round"], *, as_json: bool
         print(json.dumps({"results": found, **errors(found)}))
 
 
-@dataclass(frozen=True)
-class Round:
-    """What one round has found.
-
-    Attributes:
-        cluster: This machine's rates at that time.
-        runs: By configuration.
-    """
-
-    cluster: hp.Cluster
-    runs: Mapping[str, Measured]
-
-    @staticmethod
-    def of(configs: Sequence[Config], *, is_quick: bool, verbose: bool, number: int) -> "Round":
-        """Measures rates, what calibrates them, and each configuration."""
-        with tempfile.TemporaryDirectory() as folder:
-            cluster = profiled(configs, folder=Path(folder), is_quick=is_quick)
-        references = [(each, _undisturbed(each, number, verbose)) for each in needed(configs)]
-        runs = {config.name: _undisturbed(config, number, verbose) for config in configs}
-        return Round(beside(cluster, references), runs)
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns it as JSON has it."""
-        runs = {name: asdict(run) for name, run in self.runs.items()}
-        return {"cluster": cluster_to_json(self.cluster), "runs": runs}
-
-    @staticmethod
-    def from_json(found: Mapping[str, Any]) -> "Round":
-        """Returns what `to_json` gave."""
-        runs = {name: Measured(**run) for name, run in found["runs"].items()}
-        return Round(cluster_from_json(found["cluster"]), runs)
-
-
-def _undisturbed(config: Config, number: int, verbose: bool) -> Measured:
+def _undisturbed(config: Config, number: int, flags: argparse.Namespace) -> Measured:
     """Runs a configuration, again if others had much of the cores; returns the best run."""
     runs: list[Measured] = []
-    while len(runs) < MOST_TRIES and not any(run.others < MOST_OTHERS for run in runs):
-        runs.append(run_config(config, verbose=verbose))
+    while len(runs) < flags.tries and not any(run.others < MOST_OTHERS for run in runs):
+        runs.append(run_config(config, verbose=flags.verbose))
     best = min(runs, key=lambda run: run.others)
     step, others = 1e3 * best.step, best.others
     tries = f", of {len(runs)} tries" if len(runs) > 1 else ""

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 
+import paddle
 from build import model_of
 from config import Config
 from samples import NUM_DENSE, Samples, slots_of
@@ -55,12 +56,17 @@ def predict(config: Config, cluster: hp.Cluster) -> Predicted:
 
 def expect(config: Config, cluster: hp.Cluster) -> Prediction:
     """Returns the cost model's prediction; of the emulated device, the time is stated."""
-    return CostModel(cluster, _workload(config)).predict(_plan(config, model_of(config)))
+    return CostModel(cluster, _workload(config)).predict(plan_of(config, model_of(config)))
 
 
 @cache
 def _workload(config: Config) -> Workload:
-    model, samples = model_of(config), Samples.of(config)
+    return workload_of(config, model_of(config))
+
+
+def workload_of(config: Config, model: paddle.nn.Layer) -> Workload:
+    """Returns what is trained, as a planner has it from the model and a sample of the data."""
+    samples = Samples.of(config)
     graph = trace(model, BatchSpec.of(samples.steady[0]))
     tables = {table.name: tuple(table.slots) for table in graph.tables}
     found = measure_statistics(samples.steady, tables, batch_size=config.batch_size)
@@ -77,7 +83,7 @@ def _workload(config: Config) -> Workload:
     )
 
 
-def _plan(config: Config, model: object) -> hp.Plan:
+def plan_of(config: Config, model: object) -> hp.Plan:
     """Returns the plan that the workers take, with addresses that nobody has."""
     is_split = config.workers == "split"
     workers = hp.WorkersPlan(dense=("127.0.0.1:7100",) if is_split else (), wire=config.wire)

@@ -1,145 +1,201 @@
-"""Is the plan the best one? Against every plan of random problems, and against real runs here.
+"""Is the plan that is chosen the best one? Against every plan, and against what is measured.
 
-README.md beside this file says what is found.
+On random small problems the planner's plan must cost what the best of all plans
+costs. On this machine all that it can choose from is trained for real, and its pick
+stands beside the fastest; README.md beside this file tells more.
 """
 
 import argparse
 import json
 import math
-import random
+import statistics
+import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from exhaustive import every_prediction
-from problems import large_problem, random_problem, trace_models
+from candidates import SETTINGS, Setting, compare, measure
+from every_plan import every_prediction
+from problems import SPACES, Problem, draw, large_problem
 
-from hetero_pipe.cluster import Cluster, discover, load_cluster
+import hetero_pipe as hp
+from hetero_pipe.cluster import discover, load_cluster
 from hetero_pipe.errors import PlanError
-from hetero_pipe.graph import Graph
-from hetero_pipe.planner import AIMS, Aim, propose
+from hetero_pipe.planner import Aim, propose
 
-NUM_PROBLEMS = 36
-QUICK_PROBLEMS = 6
+EQUAL = 1e-9
+"""Relative: sums of the same terms in another order."""
 
 
 def main() -> None:
-    """Compares, measures and prints."""
+    """Plans, compares and prints."""
+    flags = _flags()
+    cluster = load_cluster(flags.cluster) if flags.cluster else hp.Cluster((discover(),))
+    told: dict[str, Any] = {"problems": [], "large": [], "picks": []}
+    if flags.only in (None, "random"):
+        told["problems"] = [against_every_plan(draw(seed)) for seed in range(flags.problems)]
+        print_problems(told["problems"])
+    if flags.only in (None, "large") and not flags.quick:
+        told["large"] = plan_large()
+    if flags.only in (None, "measured"):
+        settings = SETTINGS[:1] if flags.quick else SETTINGS
+        told["picks"] = against_measured(settings, flags, cluster)
+        print_picks(told["picks"])
+    told["num_wrong"] = sum(not each["is_best"] for each in told["problems"])
+    told["worst_pick"] = max((each["pick_over_fastest"] for each in told["picks"]), default=None)
+    if flags.json:
+        print(json.dumps(told))
+    if told["num_wrong"]:
+        sys.exit("error: a plan is not the best of all")
+
+
+def _flags() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--quick", action="store_true", help=f"{QUICK_PROBLEMS} problems, nothing trained")
+    add("--quick", action="store_true", help="8 problems, one model, one round")
     add("--json", action="store_true", help="last line is one JSON object")
-    add("--problems", type=int, help=f"default: {NUM_PROBLEMS}")
-    add("--rounds", type=int, default=2, help="of real runs, 0 for none; default: %(default)s")
-    add(
-        "--cluster",
-        type=Path,
-        metavar="FILE",
-        help="what `hetero-pipe profile` measured here; default: what is found without measuring",
-    )
+    add("--only", choices=("random", "large", "measured"), help="one of three; default: all")
+    add("--problems", type=int, metavar="N", help="random ones; default: 40")
+    add("--rounds", type=int, help="runs of each candidate; default: 3")
+    add("--cluster", type=Path, metavar="FILE", help="what `hetero-pipe profile` measured here")
+    add("--cache", type=Path, metavar="FILE", help="of runs: those in it are not run again")
+    add("--seconds", type=float, default=math.inf, help="after which no run starts")
     flags = parser.parse_args()
-    graphs = trace_models()
-    number = flags.problems or (QUICK_PROBLEMS if flags.quick else NUM_PROBLEMS)
-    print("problem, objective: planner by brute force, plans of the space, predictions of both")
-    problems = []
-    for seed in range(number):
-        for found in compare_problem(seed, graphs):
-            problems.append(found)
-            print(
-                f"{seed:3} {found['objective']:10} {_ratio(found)} "
-                f"{found['num_plans']:6} plans, {found['num_predicted']:6} predicted, "
-                f"{found['seconds']:.2f} s against {found['brute_force_seconds']:.2f} s",
-                flush=True,
-            )
-    told: dict[str, Any] = {
-        "num_problems": number,
-        "num_compared": len(problems),
-        "num_equal": sum(each["is_equal"] for each in problems),
-        "problems": problems,
-    }
-    if not flags.quick:
-        told["large"] = list(plan_large(graphs))
-        if flags.rounds:
-            from measured import compare_measured  # noqa: PLC0415  # needs what trains
-
-            cluster = load_cluster(flags.cluster) if flags.cluster else Cluster((discover(),))
-            told["measured"] = list(compare_measured(cluster, rounds=flags.rounds))
-            for each in told["measured"]:
-                print(
-                    f"{each['model']} {each['batch_size']}: picked {each['picked']}, fastest "
-                    f"{each['fastest']}, {each['over_fastest']:.1%} slower than that"
-                )
-                for name, step in each["measured_s"].items():
-                    print(
-                        f"  {name:24} measured {1e3 * step:7.2f} ms, predicted "
-                        f"{1e3 * each['predicted_s'][name]:7.2f} ms"
-                    )
-    print(f"equal: {told['num_equal']} of {told['num_compared']}, of {number} problems")
-    if flags.json:
-        print(json.dumps(told))
+    flags.problems = flags.problems or (8 if flags.quick else 40)
+    flags.rounds = flags.rounds or (1 if flags.quick else 3)
+    return flags
 
 
-def compare_problem(seed: int, graphs: Mapping[str, Graph]) -> Iterator[dict[str, Any]]:
-    """Yields how the planner's plan compares with the best of all plans, by objective."""
-    model, space = random_problem(seed, graphs)
+def against_every_plan(problem: Problem) -> dict[str, Any]:
+    """Returns whether the planner finds the best plan for each aim, and how long both take."""
+    space = SPACES[problem.space]
     start = time.perf_counter()
-    predictions, num_plans = every_prediction(model, space)
-    brute_force_seconds = time.perf_counter() - start
-    fastest = max((each.samples_per_second for each in predictions), default=0.0)
-    required = fastest * random.Random(seed).uniform(0.2, 0.8)
-    for what in AIMS:
-        if what == "money" and not required:
-            continue
-        aim = Aim(what, required if what == "money" else 0.0)
-        least = min(map(aim.loss, predictions), default=math.inf)
-        start = time.perf_counter()
-        try:
-            proposal = propose(model, space, aim)
-            loss, num_predicted, gap = proposal.loss, proposal.num_predicted, proposal.gap
-        except PlanError:
-            loss, num_predicted, gap = math.inf, 0, 0.0
-        yield {
-            "seed": seed,
-            "objective": what,
-            "loss": None if math.isinf(loss) else loss,
-            "least": None if math.isinf(least) else least,
-            "is_equal": loss == least or math.isclose(loss, least, rel_tol=1e-9),
-            "gap": gap,
-            "num_plans": num_plans,
-            "num_predicted": num_predicted,
-            "seconds": time.perf_counter() - start,
-            "brute_force_seconds": brute_force_seconds,
-        }
+    predictions = every_prediction(problem.cost, space)
+    brute_seconds = time.perf_counter() - start
+    most = max((each.samples_per_second for each in predictions), default=0.0)
+    aims = [Aim(), Aim("epoch"), *([Aim("money", 0.5 * most)] if most else [])]
+    found = []
+    start = time.perf_counter()
+    for aim in aims:
+        best = min((aim.loss(each) for each in predictions), default=math.inf)
+        found.append((aim.what, best, _loss(problem, aim)))
+    return {
+        "seed": problem.seed,
+        "model": problem.model,
+        "space": problem.space,
+        "num_plans": len(predictions),
+        "is_best": all(math.isclose(a, b, rel_tol=EQUAL) for _, a, b in found),
+        "losses": {what: None if best == math.inf else [best, loss] for what, best, loss in found},
+        "planner_s": (time.perf_counter() - start) / len(aims),
+        "brute_force_s": brute_seconds,
+    }
 
 
-def plan_large(graphs: Mapping[str, Graph]) -> Iterator[dict[str, Any]]:
-    """Yields how long a plan of a thousand devices takes, and how sure it is."""
+def plan_large() -> list[dict[str, Any]]:
+    """Returns how long a plan of a thousand devices takes, and how sure it is."""
+    model, space = large_problem()
+    told = []
     for aim in (Aim(), Aim("epoch"), Aim("money", 2e7)):
-        model, space = large_problem(graphs)
         start = time.perf_counter()
         proposal = propose(model, space, aim)
         found = {
-            "objective": aim.what,
+            "aim": aim.what,
             "num_devices": model.cluster.num_devices,
-            "kind": proposal.kind,
-            "gap": proposal.gap,
             "num_predicted": proposal.num_predicted,
-            "seconds": time.perf_counter() - start,
+            "gap": proposal.gap,
+            "planner_s": time.perf_counter() - start,
         }
+        told.append(found)
         print(
-            f"{found['num_devices']} devices, {aim.what}: {found['seconds']:.1f} s, "
-            f"{proposal.num_predicted} predicted, gap {proposal.gap:.2%}: {proposal.kind}"
+            f"{found['num_devices']} devices, {aim.what}: {found['planner_s']:.1f} s, "
+            f"{proposal.num_predicted} predictions, gap {proposal.gap:.2%}: {proposal.kind}"
         )
-        yield found
+    return told
 
 
-def _ratio(found: Mapping[str, Any]) -> str:
-    if found["loss"] is None or found["least"] is None:
-        return "nothing fits" if found["is_equal"] else "DIFFERS     "
-    return f"{found['loss'] / found['least']:12.9f}"
+def _loss(problem: Problem, aim: Aim) -> float:
+    """Returns the loss of the plan that is proposed, infinite if there is none."""
+    try:
+        plan = propose(problem.cost, SPACES[problem.space], aim).plan
+    except PlanError:
+        return math.inf
+    assert plan.predicted is not None
+    return aim.loss(plan.predicted)
+
+
+def against_measured(
+    settings: Sequence[Setting], flags: argparse.Namespace, cluster: hp.Cluster
+) -> list[dict[str, Any]]:
+    """Returns what is picked of each setting whose candidates were all measured."""
+    end = time.monotonic() + flags.seconds
+    runs = measure(settings, flags.cache, rounds=flags.rounds, end=end)
+    return [
+        compare(setting, cluster, runs)
+        for setting in settings
+        if all(runs.get(config.name) for config in setting.candidates)
+    ]
+
+
+def print_problems(found: Sequence[dict[str, Any]]) -> None:
+    """Prints random problems by what may be chosen."""
+    print(
+        "| what may be chosen | problems | plans that fit | best found | planner s | all plans s |"
+    )
+    print("| --- | --- | --- | --- | --- | --- |")
+    for space in SPACES:
+        some = [each for each in found if each["space"] == space]
+        if not some:
+            continue
+        plans = [each["num_plans"] for each in some]
+        cells = [
+            space,
+            str(len(some)),
+            f"{min(plans)} to {max(plans)}",
+            f"{sum(each['is_best'] for each in some)} of {len(some)}",
+            _seconds(some, "planner_s"),
+            _seconds(some, "brute_force_s"),
+        ]
+        print(f"| {' | '.join(cells)} |")
+
+
+def _seconds(found: Sequence[dict[str, Any]], key: str) -> str:
+    values = [each[key] for each in found]
+    return f"{statistics.median(values):.2f} (at most {max(values):.2f})"
+
+
+def print_picks(found: Sequence[dict[str, Any]]) -> None:
+    """Prints each candidate, and what was picked beside the fastest."""
+    print("\n| candidate | predicted ms | after learning | measured ms (min, max) | |")
+    print("| --- | --- | --- | --- | --- |")
+    for setting in found:
+        for name, each in setting["candidates"].items():
+            repeats = each["repeats_s"]
+            marks = [
+                mark
+                for mark, other in (
+                    ("pick", setting["picks"][0]),
+                    ("pick after learning", setting["picks"][-1]),
+                    ("fastest", setting["fastest"]),
+                )
+                if name == other
+            ]
+            print(
+                f"| {name} | {1e3 * each['predicted_s']:.2f} "
+                f"| {1e3 * each['predicted_after_learning_s']:.2f} "
+                f"| {1e3 * each['measured_s']:.2f} "
+                f"({1e3 * min(repeats):.2f}, {1e3 * max(repeats):.2f}) | {', '.join(marks)} |"
+            )
+    print("\n| setting | pick by fastest | after learning | slowest by fastest | spread |")
+    print("| --- | --- | --- | --- | --- |")
+    for each in found:
+        print(
+            f"| {each['name']} | {each['pick_over_fastest']:.2f} "
+            f"| {each['last_pick_over_fastest']:.2f} | {each['slowest_over_fastest']:.2f} "
+            f"| {each['spread']:.0%} |"
+        )
 
 
 if __name__ == "__main__":

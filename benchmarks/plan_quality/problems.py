@@ -1,13 +1,10 @@
-"""Planning problems: shipped models of any size on random clusters."""
+"""Small planning problems, drawn at random: a model of examples/ctr, its data, and a cluster."""
 
 import random
 import sys
-from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-
-sys.path.append(str(Path(__file__).parents[2] / "examples" / "ctr"))
-
-from models import MODELS
 
 from hetero_pipe.cluster import Cluster, Device, Host, Link, Switch, preset
 from hetero_pipe.cost import CostModel, Workload
@@ -15,74 +12,66 @@ from hetero_pipe.graph import Graph
 from hetero_pipe.nn import BatchSpec, trace
 from hetero_pipe.planner import Space
 
+sys.path.append(str(Path(__file__).parents[2] / "examples" / "ctr"))
+
+from models import MODELS
+
 GB = 10**9
-NUM_DENSE = 13
-SLOTS = tuple(f"slot{i}" for i in range(8))
-
-
-def trace_models() -> dict[str, Graph]:
-    """Returns the graph of each shipped model that has no history."""
-    spec = BatchSpec(dense=NUM_DENSE)
-    return {
-        name: trace(made(SLOTS, NUM_DENSE), spec) for name, made in MODELS.items() if name != "din"
-    }
-
-
-def random_problem(seed: int, graphs: Mapping[str, Graph]) -> tuple[CostModel, Space]:
-    """Returns a workload on one or two kinds of hosts, and a space of some thousand plans."""
-    rng = random.Random(seed)
-    graph = graphs[rng.choice(sorted(graphs))]
-    size = 10 ** rng.uniform(4, 8.5)
-    workload = Workload(
-        graph.with_data(
-            distinct={table.name: rng.uniform(0.05, 1.0) for table in graph.tables},
-        ),
-        {table.name: size for table in graph.tables},
-        num_dense=NUM_DENSE,
-        skew=rng.uniform(1.0, 1.5),
-    )
-    space = Space(
-        tuple(rng.sample((128, 512, 2048, 8192), 2)),
-        max_staleness=rng.choice((1, 2)),
-        modes=rng.choice((("bounded", "cpu_only", "gpu_only"), ("sync", "bounded", "gpu_only"))),
-        splits=rng.choice((("whole",), ("whole", "split"))),
-        homes=rng.choice((("host",), ("host", "device", "sharded"))),
+NUM_DENSE, NUM_SLOTS = 13, 4
+SPACES = {
+    "whole or split": Space((512,), max_staleness=1, max_per_machine=1),
+    "whole workers": Space((64, 1024), max_staleness=1, splits=("whole",), max_per_machine=2),
+    "a home for each table": Space(
+        (256,),
+        modes=("sync", "gpu_only"),
+        splits=("whole",),
+        homes=("host", "device", "sharded"),
         max_per_machine=2,
-    )
-    return CostModel(_random_cluster(rng), workload), space
+    ),
+    "sparse and dense workers": Space(
+        (256,),
+        modes=("sync", "async"),
+        splits=("split",),
+        wires=("float32", "bfloat16"),
+        max_per_machine=1,
+    ),
+}
+"""What may be chosen, by name; problems take them in turns."""
 
 
-def _random_cluster(rng: random.Random) -> Cluster:
-    hosts = tuple(_random_host(rng, f"host{i}") for i in range(rng.choice((1, 2, 2))))
-    nics = [Link((host.name, "switch"), "NIC", 10 ** rng.uniform(8, 10.5), 1e-5) for host in hosts]
-    return Cluster(hosts, tuple(nics), (Switch("switch"),))
+@dataclass(frozen=True)
+class Problem:
+    """What is to be planned.
+
+    Attributes:
+        seed: That it was drawn with.
+        model: Name of the model.
+        space: Key of `SPACES`.
+        cost: Of any plan.
+    """
+
+    seed: int
+    model: str
+    space: str
+    cost: CostModel
 
 
-def _random_host(rng: random.Random, name: str) -> Host:
-    devices = [Device("cpu", memory=rng.choice((4, 16, 64)) * GB, cores=rng.choice((1, 4, 16)))]
-    links = []
-    if rng.random() < 0.6:
-        gpu = Device(
-            "gpu",
-            memory=rng.choice((2, 16)) * GB,
-            count=rng.choice((1, 2)),
-            flops=(("float32", 10 ** rng.uniform(12, 13.5)),),
-            memory_bandwidth=10 ** rng.uniform(11.3, 12.3),
-        )
-        devices.append(gpu)
-        links.append(Link(("gpu", "cpu"), "PCIe", rng.choice((8e9, 3.2e10)), 5e-6))
-    return Host(
-        name,
-        tuple(devices),
-        tuple(links),
-        count=rng.randint(1, 3),
-        price_per_hour=round(rng.uniform(0.2, 5), 2),
-    )
+def draw(seed: int) -> Problem:
+    """Returns the problem of a seed, always the same one."""
+    rng = random.Random(seed)
+    name = rng.choice(["wide_deep", "deepfm", "dcn", "dlrm"])
+    graph = _graph(name, rng.choice([4, 16, 64]))
+    shares = {table.name: rng.choice([0.05, 0.3, 1.0]) for table in graph.tables}
+    graph = graph.with_data(distinct=shares)
+    rows = {table.name: rng.choice([1e4, 1e6, 2e7, 1e8]) for table in graph.tables}
+    workload = Workload(graph, rows, num_dense=NUM_DENSE, skew=rng.choice([1.0, 1.3]))
+    cost = CostModel(_cluster(rng), workload)
+    return Problem(seed, name, list(SPACES)[seed % len(SPACES)], cost)
 
 
-def large_problem(graphs: Mapping[str, Graph]) -> tuple[CostModel, Space]:
+def large_problem() -> tuple[CostModel, Space]:
     """Returns DeepFM with a billion rows on 213 machines with 904 GPUs."""
-    graph = graphs["deepfm"]
+    graph = _graph("deepfm", 16)
     cpu = preset("2xXeon-8275CL")
     machines = (
         ("cpu", cpu, 60, 4.08, 3.125e9),
@@ -106,3 +95,38 @@ def large_problem(graphs: Mapping[str, Graph]) -> tuple[CostModel, Space]:
     distinct = {table.name: 0.4 for table in graph.tables}
     workload = Workload(graph.with_data(distinct=distinct), rows, num_dense=NUM_DENSE)
     return CostModel(cluster, workload), Space((512, 1024, 2048, 4096, 8192))
+
+
+@cache
+def _graph(model: str, dim: int) -> Graph:
+    slots = [f"slot{i}" for i in range(NUM_SLOTS)]
+    layer = MODELS[model](slots, NUM_DENSE, dim=dim)
+    return trace(layer, BatchSpec(keys=dict.fromkeys(slots, 1.0), dense=NUM_DENSE))
+
+
+def _cluster(rng: random.Random) -> Cluster:
+    """Returns two kinds of hosts at one switch, some with devices."""
+    hosts = tuple(_host(rng, f"host{i}") for i in range(2))
+    links = [
+        Link((host.name, "switch"), "NIC", rng.choice([1.25e8, 1.25e9, 1.25e10]), 1e-5)
+        for host in hosts
+    ]
+    return Cluster(hosts, tuple(links), (Switch("switch"),))
+
+
+def _host(rng: random.Random, name: str) -> Host:
+    devices = [Device("cpu", memory=rng.choice([4, 16, 64]) * GB, cores=rng.randint(1, 8))]
+    links = []
+    if rng.random() < 0.7:
+        devices.append(
+            Device(
+                "gpu",
+                memory=rng.choice([1, 4, 16]) * GB,
+                count=rng.choice([1, 2]),
+                flops=(("float32", rng.choice([2e12, 2e13])),),
+                memory_bandwidth=rng.choice([3e11, 1e12]),
+            )
+        )
+        links.append(Link(("gpu", "cpu"), "PCIe", rng.choice([8e9, 3e10]), 5e-6))
+    price = rng.choice([0.25, 0.5, 1.0, 3.0])
+    return Host(name, tuple(devices), tuple(links), count=rng.randint(1, 3), price_per_hour=price)

@@ -74,6 +74,14 @@ def add_to(commands: Any) -> None:  # argparse's sub-parsers, whose class is pri
     add = data.add_argument
     add("--data", metavar="FILE", help="Parquet or CSV; default: the sample beside the model")
     add("--dense", metavar="COLUMNS", type=_names, default=[], help="numeric, comma-separated")
+    add(
+        "--shared-keys",
+        metavar="SLOT=OTHER",
+        action="append",
+        type=_pair,
+        default=[],
+        help="slots whose values have the rows of another's, as history=movie",
+    )
     add("--label", metavar="COLUMN", default="label", help="default: %(default)s")
     add(
         "--rows",
@@ -218,6 +226,7 @@ def _reader(
         label=options.label,
         batch_size=8192,
         shuffle=100_000,
+        shared_keys=dict(options.shared_keys) or None,
     )
     is_one = read is read_parquet and Path(path).is_file()
     return reader, pq.ParquetFile(path).metadata.num_rows if is_one else None
@@ -269,6 +278,13 @@ def _number(text: str) -> int:
 
 def _counts(text: str) -> tuple[int, ...]:
     return tuple(_number(each) for each in text.split(","))
+
+
+def _pair(text: str) -> tuple[str, str]:
+    slot, equals, other = text.partition("=")
+    if not (slot and equals and other):
+        raise argparse.ArgumentTypeError(f"SLOT=OTHER, got {text}")
+    return slot, other
 
 
 def _rows(text: str) -> tuple[str, float]:

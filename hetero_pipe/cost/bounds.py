@@ -9,6 +9,7 @@ from hetero_pipe.cost.job import Job
 from hetero_pipe.cost.memory import KEY_BYTES
 from hetero_pipe.cost.roles import Roles
 from hetero_pipe.cost.sharing import Sharing, shared_step_time
+from hetero_pipe.cost.stages import answer_cost
 from hetero_pipe.cost.step import cores_time, gate_time, step_bounds
 from hetero_pipe.cost.traffic import Flow, network_times
 from hetero_pipe.plan import Part, StagePrediction
@@ -72,6 +73,9 @@ def predict_loads(job: Job, stages: Sequence[StagePrediction]) -> dict[str, floa
                         roles.readers_per_dense if stage.role == "dense" else 1.0
                     )
                     costs.append((stage.cost, times, ("worker",)))
+            if processes.role == "dense":
+                times = processes.per_machine * roles.readers_per_dense
+                costs.append((answer_cost(job), times, ("worker",)))
         if costs:
             found[host.name] = cores_time(costs, host.cores)
     return found

@@ -53,9 +53,9 @@ class Constants:
     step: float = 300e-6
     index_row: float = 46.0
     kept_base: float = 15e6
-    kept_row: float = 24.0
+    kept_row: float = 30.0
     kept_activation: float = 9.0
-    kept_message: float = 30.0
+    kept_message: float = 34.0
     kept_cut: float = 12.0
     kept_sent: float = 22.0
     process: float = 350e6

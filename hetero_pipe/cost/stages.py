@@ -10,7 +10,7 @@ from hetero_pipe.cost.job import Job
 from hetero_pipe.cost.table import route_cost
 from hetero_pipe.plan import Breakdown, Part, StagePrediction
 
-__all__ = ["predict_stages"]
+__all__ = ["answer_cost", "predict_stages"]
 
 
 def predict_stages(job: Job) -> Iterator[StagePrediction]:
@@ -143,6 +143,13 @@ def _sent(job: Job) -> Breakdown:
         ways = job.ways(reader.names[0], dense.names[-1])
         found.append(Breakdown.of("network", ways.time(job.sent_bytes), "network"))
     return Breakdown.sum(found)
+
+
+def answer_cost(job: Job) -> Breakdown:
+    """Returns what a dense worker takes beside its stages, to receive cuts and to answer."""
+    if job.roles.reader.role != "sparse":
+        return Breakdown()
+    return _beside_others(job, "send", Breakdown.sum(_message(job)).times(2))
 
 
 def _message(job: Job) -> Iterator[Breakdown]:

@@ -160,6 +160,7 @@ def test_a_model_that_cannot_be_traced_names_the_line(tmp_path, capsys):
         ["--rows", "embedding=inf"],
         ["--batch-size", "0"],
         ["--mode", "x"],
+        ["--shared-keys", "a"],
     ],
 )
 def test_wrong_flags_are_refused(wrong, capsys):

@@ -35,12 +35,15 @@ def load_model(name: str, **arguments: Any) -> Any:  # a paddle.nn.Layer, which 
             f"it has {', '.join(classes) or 'none'}"
         )
     try:
-        return made(**arguments)
+        model = made(**arguments)
     except TypeError as error:
         raise ConfigError(
             f"a model is made without arguments, or with num_dense= and slots= where there are "
             f"such flags; got {error} of {name}; give its arguments defaults"
         ) from error
+    if not hasattr(model, "named_sublayers"):  # nobody but hetero_pipe.nn knows Paddle
+        raise ConfigError(f"a model is a paddle.nn.Layer, got the class {name}")
+    return model
 
 
 def _load(path: Path) -> ModuleType:

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 import socket
 import sys
 from collections.abc import Mapping, Sequence
@@ -266,8 +267,11 @@ def _names(text: str) -> list[str]:
 
 
 def _number(text: str) -> int:
-    value = float(text)  # 1e9 is a number that people write
-    if not value >= 1 or value != int(value):
+    try:
+        value = float(text)  # 1e9 is a number that people write
+    except ValueError:
+        value = math.nan
+    if not 1 <= value < math.inf or value != int(value):
         raise argparse.ArgumentTypeError(f"a whole number from 1, got {text}")
     return int(value)
 

@@ -23,7 +23,9 @@ def arena_bytes(blocks: float) -> float:
     mapped, chunk = 0.0, 0.0
     while mapped < blocks:
         chunk = _chunk_after(mapped)
-        mapped += chunk
+        # All after the first of the largest are as large: terabytes are no long way.
+        alike = math.ceil((blocks - mapped) / chunk) if chunk == LARGEST_CHUNK else 1
+        mapped += alike * chunk
     return mapped + (_chunk_after(mapped) if chunk >= HUGE_PAGE else 0.0)
 
 

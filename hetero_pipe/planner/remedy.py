@@ -63,14 +63,19 @@ class _Problem:
         )
         return self.with_cluster(replace(cluster, hosts=hosts))
 
-    def unit_of(self, name: str) -> int:
-        """Returns in what numbers machines can be added: links may join them in equal parts."""
+    def unit_of(self, name: str) -> int | None:
+        """Returns in what numbers machines can be added; None if links join none of them.
+
+        Links may join them in equal parts only, and a host that is alone has none.
+        """
         count = self.model.cluster.host(name).count
-        try:
-            self.with_machines(name, count + 1)
-        except ConfigError:
-            return count
-        return 1
+        for unit in (1, count):
+            try:
+                self.with_machines(name, count + unit)
+            except ConfigError:
+                continue
+            return unit
+        return None
 
     def with_memory(self, name: str, device: str, memory: int) -> "_Problem":
         cluster = self.model.cluster
@@ -198,6 +203,8 @@ def _machines(more: int, host: Host, text: str = "") -> Remedy:
 def _least_more(problem: _Problem, host: Host) -> int | None:
     """Returns how many more machines do, if any number does."""
     unit = problem.unit_of(host.name)
+    if unit is None:
+        return None
 
     def does(units: int) -> bool:
         return problem.with_machines(host.name, host.count + units * unit).has_plan()

@@ -74,6 +74,36 @@ def test_what_does_not_fit_exits_with_the_cheapest_change(capsys):
     assert "too little; what would do, the cheapest first: 1)" in told
 
 
+LONE = """\
+[[host]]
+name = "lone"
+
+[[host.device]]
+kind = "cpu"
+cores = 1
+memory = "100MiB"
+"""
+
+
+@pytest.mark.parametrize("rows", ["1000", "1e15"])
+def test_a_host_that_is_alone_and_too_small_gets_no_second_one(rows, tmp_path, capsys):
+    path = tmp_path / "cluster.toml"
+    path.write_text(LONE)
+    arguments = ["--cluster", str(path), "--rows", f"embedding={rows}", "--batch-size", "256"]
+    assert main(["plan", "--model", DEEPFM, *arguments]) == 3
+    told = capsys.readouterr().err
+    assert "no plan fits: " in told
+    assert "of memory of each lone/cpu" in told
+    assert "more of host" not in told
+
+
+def test_a_class_that_is_no_model_is_told(tmp_path, capsys):
+    path = tmp_path / "no_model.py"
+    path.write_text("class Model:\n    pass\n")
+    assert main(["plan", "--model", f"{path}:Model"]) == 1
+    assert "a model is a paddle.nn.Layer, got the class" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -124,9 +154,19 @@ def test_a_model_that_cannot_be_traced_names_the_line(tmp_path, capsys):
 
 @pytest.mark.parametrize(
     "wrong",
-    [["--rows", "embedding"], ["--batch-size", "0"], ["--mode", "x"], ["--shared-keys", "a"]],
+    [
+        ["--rows", "embedding"],
+        ["--rows", "embedding=many"],
+        ["--rows", "embedding=inf"],
+        ["--batch-size", "0"],
+        ["--mode", "x"],
+        ["--shared-keys", "a"],
+    ],
 )
-def test_wrong_flags_are_refused(wrong):
+def test_wrong_flags_are_refused(wrong, capsys):
     with pytest.raises(SystemExit) as raised:
         main(["plan", "--model", DEEPFM, *wrong])
     assert raised.value.code == 2
+    told = capsys.readouterr().err
+    assert f"argument {wrong[0]}: " in told
+    assert "invalid _" not in told  # the name of a function of ours

@@ -83,9 +83,9 @@ def dense_cost(job: Job) -> Breakdown:
     is_sparse = job.roles.reader.role == "sparse"
     # Whether they are finite is found out, and gradients of their size are made.
     rows = job.sent_floats if is_sparse else job.pushed_bytes
-    if job.dense_rates.row_byte:
-        found.append(Breakdown.of("rows", rows * job.dense_rates.row_byte, "worker"))
-    elif not is_sparse:
+    found.append(Breakdown.of("rows", rows * job.dense_rates.row_byte, "worker"))
+    if not is_sparse:
+        # Their way back, or the device's look at all of them before it: as long, about.
         found.append(copy_cost(job, "download"))
     return Breakdown.sum(found)
 

@@ -44,13 +44,25 @@ def _bounds(
             stage.cost.total * (roles.readers_per_dense if stage.role == "dense" else 1.0),
         )
     if job.plan.workers.mode != "async":
-        cycle = [stage.cost.total for stage in stages if stage.name not in ("read", "route")]
-        yield "gate", gate_time(cycle, job.plan.staleness)
+        cycle = [stage for stage in stages if stage.name not in ("read", "route")]
+        found = [stage.cost.total * _in_turn(job, stage) for stage in cycle]
+        yield "gate", gate_time(found, job.plan.staleness)
     # What several stages ask of one device, one after another.
     on_device = sum(stage.cost.on("device") for stage in stages)
     yield f"{roles.dense.device} of {roles.dense.host}", on_device * roles.readers_per_dense
     yield from ((f"cores of {host}", load) for host, load in loads.items())
     yield from _network(job).items()
+
+
+def _in_turn(job: Job, stage: StagePrediction) -> float:
+    """Returns how many batches of a stage lie between the pull of a step and its push.
+
+    Without staleness all readers pull at once, so that their batches reach the dense workers
+    at once; of those that one of them gets, the last waits for all. With staleness they
+    drift apart.
+    """
+    is_in_step = job.plan.staleness == 0 and stage.role == "dense"
+    return max(job.roles.readers_per_dense, 1.0) if is_in_step else 1.0
 
 
 def predict_loads(job: Job, stages: Sequence[StagePrediction]) -> dict[str, float]:
@@ -137,7 +149,7 @@ def stretched(
     held = {host: load * cores[host] for host, load in loads.items()}
     times = {s.name: job.roles.readers_per_dense if s.role == "dense" else 1.0 for s in stages}
     sharings = {stage.name: _sharing(job, stage) for stage in stages}
-    cycle = [stage.name for stage in stages if stage.name not in ("read", "route")]
+    cycle = {s.name: _in_turn(job, s) for s in stages if s.name not in ("read", "route")}
 
     def others(*names: str) -> Mapping[str, float]:
         return {
@@ -153,7 +165,9 @@ def stretched(
         return sharings[name].seconds(step, beside[name], cores)
 
     def gate(step: float) -> float:
-        found = [sharings[name].seconds(step, beside_cycle, cores) for name in cycle]
+        found = [
+            sharings[name].seconds(step, beside_cycle, cores) * num for name, num in cycle.items()
+        ]
         return gate_time(found, job.plan.staleness)
 
     at_least: dict[str, Callable[[float], float]] = {

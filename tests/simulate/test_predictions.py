@@ -79,3 +79,17 @@ def test_tables_on_devices_need_no_server(home):
     assert [spans.role for spans in found.spans] == [f"worker {rank}" for rank in range(8)]
     Trace(merge(found.spans)).check()
     assert found.step_seconds >= 0.97 * found.prediction.step_seconds
+
+
+@pytest.mark.parametrize("mode", ["sync", "bounded"])
+def test_in_step_the_last_of_a_dense_workers_batches_waits_for_all(mode):
+    readers = workers("sparse", "server", machines=4, per_machine=2)
+    dense = workers("dense", device="gpu", per_machine=2)
+    # A dense part that is far longer than all else, but for the messages.
+    planned = plan(servers(machines=1), readers, dense, mode=mode, staleness=0, batch=20000)
+    found = run(planned, num_steps=100)
+    stage = found.prediction.stage("dense")
+    assert found.prediction.bottleneck.startswith("gate")
+    rest = found.prediction.bounds[0].amount - 4 * stage.cost.total
+    assert rest > 0
+    assert found.step_seconds == pytest.approx(found.prediction.step_seconds, rel=0.1)

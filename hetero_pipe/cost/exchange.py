@@ -55,7 +55,8 @@ def _key(job: Job) -> tuple[Hashable, ...]:
     """Returns all that the way to rows of hosts depends on."""
     roles = job.roles
     places = tuple((each.role, each.host, each.device) for each in roles.processes)
-    return (places, job.fewest.num_servers, job.most.num_servers, job.homes)
+    away = job.share_away(job.fewest.servers, job.most.servers)
+    return (places, job.fewest.num_servers, job.most.num_servers, away, job.homes)
 
 
 def _pulled_from_hosts(job: Job) -> Breakdown:
@@ -115,12 +116,15 @@ def server_link(job: Job) -> Link:
     if servers is None:
         return Link()
     reader, host = cluster.host(job.roles.reader.host), cluster.host(servers.host)
-    is_near = reader.name == host.name
+    away = job.share_away(job.fewest.servers, job.most.servers)
+    # Of hosts that are one, the first two machines; of others, the ends of both.
+    far = host.names[1] if reader.name == host.name and away else host.names[-1]
     calls = cluster.rates_of("grpc_call", host=reader.name)
     message_bytes = cluster.rates_of("grpc_byte", host=reader.name)
     return Link(
         num_servers=job.fewest.num_servers,
-        ways=None if is_near else job.ways(reader.names[0], host.names[-1]),
+        ways=job.ways(reader.names[0], far) if away else None,
+        away=away,
         uplink=uplink(cluster, reader.names[0]),
         call=calls[0].value.median if calls else constants.call,
         message_byte=message_bytes[-1].value.median if message_bytes else constants.message_byte,

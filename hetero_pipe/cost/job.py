@@ -13,7 +13,7 @@ from hetero_pipe.cost.rates import ComputeRates, compute_rates
 from hetero_pipe.cost.roles import Roles
 from hetero_pipe.cost.workload import Workload
 from hetero_pipe.graph import Graph, Table
-from hetero_pipe.plan import Breakdown, Plan
+from hetero_pipe.plan import Breakdown, Plan, ProcessPlan
 
 __all__ = ["Job"]
 
@@ -100,6 +100,23 @@ class Job:
             ("rates", host, device),
             lambda: compute_rates(self.cluster, host, device, constants=self.constants),
         )
+
+    def share_away(self, fewest: ProcessPlan | None, most: ProcessPlan | None) -> float:
+        """Returns the share of others' processes that are on no machine of the reader's.
+
+        They are spread evenly over the first machines of their host. A reader's machine has
+        its part of them, unless there are readers on more machines than they have.
+
+        Args:
+            fewest: Of those that are asked, in the plan of the fewest.
+            most: In that of the most. Of plans between two, it is the least share.
+        """
+        if fewest is None or most is None:
+            return 0.0
+        readers = self.fewest.reader
+        if fewest.host != readers.host or readers.machines > most.machines:
+            return 1.0
+        return 1.0 - 1.0 / fewest.machines
 
     def ways(self, source: str, target: str) -> Ways:
         """Returns those of the cluster between two places."""

@@ -125,7 +125,8 @@ def _reduce_cost(job: Job) -> Breakdown:
 def send_cost(job: Job) -> Breakdown:
     """Returns the cost of what is pooled, to a dense worker, or of its gradients back."""
     roles, wire = job.roles, job.plan.workers.wire
-    return job.once(("send", wire, roles.reader.host, roles.dense.host), lambda: _sent(job))
+    away = job.share_away(job.fewest.dense, job.most.dense)
+    return job.once(("send", wire, roles.reader.host, roles.dense.host, away), lambda: _sent(job))
 
 
 def _sent(job: Job) -> Breakdown:
@@ -139,9 +140,11 @@ def _sent(job: Job) -> Breakdown:
         *_message(job),
         Breakdown.of("call", constants.call_cpu, "worker"),
     ]
-    if reader.name != dense.name:
-        ways = job.ways(reader.names[0], dense.names[-1])
-        found.append(Breakdown.of("network", ways.time(job.sent_bytes), "network"))
+    away = job.share_away(job.fewest.dense, job.most.dense)
+    if away:  # in the mean of batches, which go to one dense worker after another
+        far = dense.names[1] if reader.name == dense.name else dense.names[-1]
+        seconds = job.ways(reader.names[0], far).time(job.sent_bytes)
+        found.append(Breakdown.of("network", away * seconds, "network"))
     return Breakdown.sum(found)
 
 

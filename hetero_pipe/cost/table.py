@@ -94,6 +94,7 @@ class Link:
         num_servers: 0 if the tables are in the worker's process.
         ways: To a server of another machine; None if all are on the worker's.
         uplink: Bytes/s of all that leaves the worker's machine, and of all that enters it.
+        away: The share of the bytes for servers of other machines.
         call: Seconds of a request of one key and its answer.
         message_byte: Of a core, to pack, send, receive or unpack a byte, at both ends together.
         skew: Keys that the busiest server gets by those of an even share.
@@ -105,6 +106,7 @@ class Link:
     num_servers: int = 0
     ways: Ways | None = None
     uplink: float = math.inf
+    away: float = 1.0
     call: float = 0.0
     message_byte: float = 0.0
     skew: float = 1.0
@@ -124,7 +126,7 @@ class Link:
         """
         if self.ways is None:
             return 0.0
-        return max(self.ways.time(num_bytes * self.share), num_bytes / self.uplink)
+        return max(self.ways.time(num_bytes * self.share), num_bytes * self.away / self.uplink)
 
 
 def table_rates(cluster: Cluster, host: str, table: Table, *, constants: Constants) -> TableRates:

@@ -1,12 +1,16 @@
 """What pull and push cost where rows are on devices, or cached there."""
 
+from pathlib import Path
+
 import pytest
 
+from hetero_pipe.cluster import load_cluster
 from hetero_pipe.cost import Constants, CostModel, Members, all_gather_time, all_to_all_time
 from hetero_pipe.plan import ProcessPlan
 from tests.cluster.clusters import known
 from tests.cost.problems import plan, servers, workers, workload
 
+EXAMPLE = Path(__file__).parents[2] / "examples" / "ctr" / "cluster.toml"
 GPUS = ProcessPlan("whole", "trainer", "gpu", 2, 2)
 BATCH = 1000
 USERS, ITEMS = 900, 6000  # distinct rows of a batch
@@ -99,3 +103,23 @@ def test_replicas_that_average_now_and_then_pay_for_it_by_the_step():
     assert amount(synchronous, "all-reduce") > 0
     assert amount(averaged, "all-reduce") == pytest.approx(amount(synchronous, "all-reduce") / 10)
     assert amount(stages(plan(servers(), workers()))["dense"], "all-reduce") == 0
+
+
+def network(num_workers, num_servers):
+    """Returns the seconds of a pull on the network, all on machines of one host."""
+    processes = workers("whole", "server", machines=num_workers, per_machine=2)
+    model = CostModel(load_cluster(EXAMPLE), workload())
+    chosen = plan(servers(machines=num_servers), processes, mode="bounded", batch=10**7)
+    found = model.predict(chosen)
+    return amount(found.stage("pull").cost, "network")
+
+
+def test_beside_its_servers_a_worker_sends_what_is_on_other_machines():
+    assert network(1, 1) == 0
+    two, three, four = (network(num, num) for num in (2, 3, 4))
+    # All bytes over one uplink: a half, two thirds and three quarters of them.
+    assert two > 0
+    assert three / two == pytest.approx((2 / 3) / (1 / 2), rel=0.01)
+    assert four / two == pytest.approx((3 / 4) / (1 / 2), rel=0.01)
+    # A worker whose machine has no server sends all.
+    assert network(4, 1) == pytest.approx(2 * two, rel=0.01)

@@ -19,7 +19,7 @@ sys.path.insert(0, str(ROOT / "examples" / "ctr"))
 import numpy as np  # noqa: E402
 from models import DeepFM  # noqa: E402
 from picture import draw  # noqa: E402
-from ways import WAYS, Point, Way, best, described  # noqa: E402
+from ways import WAYS, Found, Point, Way, best, described  # noqa: E402
 
 import hetero_pipe as hp  # noqa: E402
 from hetero_pipe.cluster import Cluster, load_cluster  # noqa: E402
@@ -28,7 +28,7 @@ from hetero_pipe.data import occurrences  # noqa: E402
 from hetero_pipe.nn import BatchSpec, trace  # noqa: E402
 
 NUM_DENSE = 13
-NUM_STEPS = 40
+NUM_STEPS = 12  # of up to 576 workers
 BATCHES = (512, 4096, 32768)
 WIDTHS = (64, 256, 1024, 4096, 8192)
 # Rows of each table, and cores of a GPU host: the preset has 48 for its 8 GPUs.
@@ -59,6 +59,7 @@ def points(
     """Yields every point: each way at its best, and the best of all."""
     stated = load_cluster(Path(__file__).parent / "cluster.toml")
     distinct = sample_of_distinct()
+    no_room: set[tuple[float, int, Way]] = set()  # nor for a larger batch or width
     for width, graph in models(widths):
         names = [table.name for table in graph.tables]
         for rows, cores in columns:
@@ -71,7 +72,14 @@ def points(
             )
             model = CostModel(with_cores(stated, cores), workload)
             for batch in batches:
-                found = {way: best(way, model, batch, num_steps=NUM_STEPS) for way in WAYS}
+                found = {}
+                for way in WAYS:
+                    is_hopeless = (rows, cores, way) in no_room
+                    found[way] = (
+                        Found(None) if is_hopeless else best(way, model, batch, num_steps=NUM_STEPS)
+                    )
+                    if found[way].plan is None:
+                        no_room.add((rows, cores, way))
                 chosen = best(None, model, batch, num_steps=NUM_STEPS)
                 yield Point(batch, width, rows, cores, found, chosen)
 

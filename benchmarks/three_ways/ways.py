@@ -17,7 +17,7 @@ from hetero_pipe.simulate import Conditions, simulate
 
 STALENESS = 2
 VARIATION = 0.1  # of stage times: without it, all workers send at the same moment, for ever
-SECONDS = 1.0  # of a core, for a plan: what is left of its gap then is in the JSON
+SECONDS = 0.6  # of a core, for a plan: what is left of its gap then is in the JSON
 EQUAL = 0.01  # relative: the planner stops at its bound, and rates are no better known
 
 

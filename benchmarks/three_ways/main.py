@@ -28,7 +28,6 @@ from hetero_pipe.data import occurrences  # noqa: E402
 from hetero_pipe.nn import BatchSpec, trace  # noqa: E402
 
 NUM_DENSE = 13
-NUM_STEPS = 12  # of up to 576 workers
 BATCHES = (512, 4096, 32768)
 WIDTHS = (64, 256, 1024, 4096, 8192)
 # Rows of each table, and cores of a GPU host: the preset has 48 for its 8 GPUs.
@@ -75,12 +74,10 @@ def points(
                 found = {}
                 for way in WAYS:
                     is_hopeless = (rows, cores, way) in no_room
-                    found[way] = (
-                        Found(None) if is_hopeless else best(way, model, batch, num_steps=NUM_STEPS)
-                    )
+                    found[way] = Found(None) if is_hopeless else best(way, model, batch)
                     if found[way].plan is None:
                         no_room.add((rows, cores, way))
-                chosen = best(None, model, batch, num_steps=NUM_STEPS)
+                chosen = best(None, model, batch)
                 yield Point(batch, width, rows, cores, found, chosen)
 
 

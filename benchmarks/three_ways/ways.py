@@ -17,7 +17,8 @@ from hetero_pipe.simulate import Conditions, simulate
 
 STALENESS = 2
 VARIATION = 0.1  # of stage times: without it, all workers send at the same moment, for ever
-SECONDS = 0.6  # of a core, for a plan: what is left of its gap then is in the JSON
+SECONDS = 3.0  # of a core, for a plan: what is left of its gap then is in the JSON
+NUM_STEPS, FEW_STEPS, MANY = 40, 12, 100  # few of more than so many workers: it takes seconds
 EQUAL = 0.01  # relative: the planner stops at its bound, and rates are no better known
 
 
@@ -153,7 +154,7 @@ def described(plan: Plan | None) -> str:
     return f"tables {', '.join(homes)}; {', '.join(processes)}"
 
 
-def best(way: Way | None, model: CostModel, batch: int, *, num_steps: int) -> Found:
+def best(way: Way | None, model: CostModel, batch: int) -> Found:
     """Returns the plan that the planner takes of a way, simulated; of all ways if None."""
     names = frozenset(host.name for host in model.cluster.hosts) if way is None else HOSTS[way]
     space = Space(
@@ -175,7 +176,7 @@ def best(way: Way | None, model: CostModel, batch: int, *, num_steps: int) -> Fo
     return Found(
         found.plan,
         prediction.samples_per_second,
-        simulated(only(model.cluster, used), found.plan, num_steps),
+        simulated(only(model.cluster, used), found.plan),
         found.gap,
     )
 
@@ -191,14 +192,15 @@ def only(cluster: Cluster, names: Set[str]) -> Cluster:
 
 
 @cache  # some points differ only in what a way does not use
-def simulated(cluster: Cluster, plan: Plan, num_steps: int) -> float:
+def simulated(cluster: Cluster, plan: Plan) -> float:
     """Returns simulated samples a second, while the pipeline is full."""
     prediction = plan.predicted
     assert prediction is not None, "a proposal is predicted"
+    is_large = plan.workers.num_readers > MANY
     run = simulate(
         plan,
         cluster=cluster,
-        num_steps=num_steps,
+        num_steps=FEW_STEPS if is_large else NUM_STEPS,
         prediction=prediction,
         conditions=Conditions(variation={stage.name: VARIATION for stage in prediction.stages}),
         rng=np.random.default_rng(0),

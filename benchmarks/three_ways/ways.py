@@ -1,6 +1,7 @@
-"""The three ways, and the best of each that a few choices allow."""
+"""The three ways, the best plan of each, and the one that a planner takes of all."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache
@@ -10,13 +11,15 @@ import numpy as np
 from hetero_pipe.cluster import Cluster
 from hetero_pipe.cost import CostModel
 from hetero_pipe.errors import PlanError
-from hetero_pipe.plan import Plan, Prediction, ProcessPlan, StagePlan, TablePlan, WorkersPlan
+from hetero_pipe.plan import Plan
+from hetero_pipe.planner import Space, propose
 from hetero_pipe.simulate import Conditions, simulate
 
 STALENESS = 2
 VARIATION = 0.1  # of stage times: without it, all workers send at the same moment, for ever
-GPUS = 8  # of a `trainer`
-MACHINES = {"server": 12, "trainer": 2}
+SECONDS = 3.0  # of a core, for a plan: what is left of its gap then is in the JSON
+NUM_STEPS, FEW_STEPS, MANY = 40, 12, 100  # few of more than so many workers: it takes seconds
+EQUAL = 0.01  # relative: the planner stops at its bound, and rates are no better known
 
 
 class Way(Enum):
@@ -28,17 +31,54 @@ class Way(Enum):
 
 
 WAYS = tuple(Way)
+HOSTS = {
+    Way.CPU_ONLY: frozenset({"server"}),
+    Way.GPU_ONLY: frozenset({"trainer"}),
+    Way.HETEROGENEOUS: frozenset({"server", "trainer"}),
+}
 
 
 @dataclass(frozen=True)
 class Found:
-    """The best plan of a way; samples a second, predicted and simulated, 0 without one."""
+    """The planner's choice; samples a second, predicted and simulated, 0 without one.
+
+    Attributes:
+        plan: None if nothing fits.
+        predicted: Samples a second.
+        simulated: Likewise.
+        gap: How far the best plan is from it at the most, as `Proposal.gap`.
+    """
 
     plan: Plan | None
     predicted: float = 0.0
     simulated: float = 0.0
-    bottleneck: str = ""
-    price: float | None = None
+    gap: float = 0.0
+
+    @property
+    def way(self) -> Way | None:
+        """By the hosts that are used."""
+        if self.plan is None:
+            return None
+        used = {each.host for each in self.plan.processes}
+        return next(way for way in WAYS if HOSTS[way] == used)
+
+    @property
+    def has_gpus(self) -> bool:
+        """Whether any GPU computes."""
+        return self.plan is not None and any(p.device == "gpu" for p in self.plan.processes)
+
+    def to_dict(self) -> dict:
+        """Returns it for JSON."""
+        prediction = self.plan.predicted if self.plan is not None else None
+        return {
+            "fits": self.plan is not None,
+            "predicted": self.predicted,
+            "simulated": self.simulated,
+            "gap": self.gap,
+            "bottleneck": prediction.bottleneck if prediction else "",
+            "price_per_hour": prediction.price_per_hour if prediction else None,
+            "is": described(self.plan),
+        }
 
 
 @dataclass(frozen=True)
@@ -51,6 +91,7 @@ class Point:
         rows: Of each table.
         cores: Of a GPU host.
         found: By way.
+        chosen: Of all plans of all ways.
     """
 
     batch: int
@@ -58,9 +99,10 @@ class Point:
     rows: float
     cores: int
     found: Mapping[Way, Found]
+    chosen: Found
 
     def over(self, way: Way, *, is_simulated: bool = False) -> float | None:
-        """Returns heterogeneous over another way; None where that one does not fit."""
+        """Returns heterogeneous over another way; None where either does not fit."""
         mine, other = self.found[Way.HETEROGENEOUS], self.found[way]
         if mine.plan is None or other.plan is None:
             return None
@@ -69,38 +111,37 @@ class Point:
         return mine.predicted / other.predicted
 
     @property
-    def winner(self) -> str:
-        """Whose prediction is the most samples a second; of equal ones, that of fewer machines."""
+    def winners(self) -> tuple[Way, ...]:
+        """Whose prediction is the most samples a second, or within 1% of it."""
         top = max(found.predicted for found in self.found.values())
-        return next(way.value for way in WAYS if self.found[way].predicted >= 0.99 * top)
+        return tuple(w for w in WAYS if self.found[w].predicted >= (1 - EQUAL) * top > 0)
 
     @property
-    def bound(self) -> str:
-        """What bounds the heterogeneous way."""
-        return self.found[Way.HETEROGENEOUS].bottleneck
+    def is_won(self) -> bool:
+        """Whether the planner chose a winning way, and a plan as good as that way's own."""
+        top = max(found.predicted for found in self.found.values())
+        ways = self.winners or (None,)
+        return self.chosen.way in ways and self.chosen.predicted >= (1 - EQUAL) * top
+
+    @property
+    def simulated_share(self) -> float:
+        """The choice over the best of the three, both simulated; 1 if nothing fits."""
+        top = max(found.simulated for found in self.found.values())
+        return self.chosen.simulated / top if top else 1.0
 
     def to_dict(self) -> dict:
         """Returns it for JSON."""
-        ways = {
-            way.value: {
-                "predicted": found.predicted,
-                "simulated": found.simulated,
-                "bottleneck": found.bottleneck,
-                "price_per_hour": found.price,
-                "fits": found.plan is not None,
-                "is": described(found.plan),
-            }
-            for way, found in self.found.items()
-        }
         return {
             "batch": self.batch,
             "width": self.width,
             "rows": self.rows,
             "cores": self.cores,
-            "ways": ways,
+            "ways": {way.value: found.to_dict() for way, found in self.found.items()},
             "over_cpu_only": self.over(Way.CPU_ONLY),
             "over_gpu_only": self.over(Way.GPU_ONLY),
-            "fastest": self.winner,
+            "fastest": [way.value for way in self.winners],
+            "chosen": self.chosen.to_dict(),
+            "is_won": self.is_won,
         }
 
 
@@ -113,35 +154,35 @@ def described(plan: Plan | None) -> str:
     return f"tables {', '.join(homes)}; {', '.join(processes)}"
 
 
-def best(way: Way, model: CostModel, batch: int, *, num_steps: int) -> Found:
-    """Returns the best plan of a way by its prediction, simulated.
+def best(way: Way | None, model: CostModel, batch: int) -> Found:
+    """Returns the plan that the planner takes of a way, simulated; of all ways if None."""
+    names = frozenset(host.name for host in model.cluster.hosts) if way is None else HOSTS[way]
+    space = Space(
+        (batch,),
+        min_staleness=STALENESS,
+        max_staleness=STALENESS,
+        modes=("bounded", "gpu_only"),
+        homes=("host", "device", "sharded"),
+        hosts=() if way is None else tuple(sorted(names)),
+    )
+    alone = replace(model, cluster=only(model.cluster, names))
+    try:
+        found = propose(alone, space, seconds=SECONDS, clock=time.process_time)
+    except PlanError:  # nothing fits
+        return Found(None)
+    prediction = found.plan.predicted
+    assert prediction is not None, "a proposal is predicted"
+    used = frozenset(each.host for each in found.plan.processes)
+    return Found(
+        found.plan,
+        prediction.samples_per_second,
+        simulated(only(model.cluster, used), found.plan),
+        found.gap,
+    )
 
-    A planner may take its place: it would choose among the same plans and more.
-    """
-    found: Found = Found(None)
-    for plan in plans(way, model, batch):
-        try:
-            predicted = model.predict(plan)
-        except PlanError:  # too few cores or devices for it
-            continue
-        if predicted.fits and predicted.samples_per_second > found.predicted:
-            found = Found(
-                plan,
-                predicted.samples_per_second,
-                0.0,
-                predicted.bottleneck,
-                predicted.price_per_hour,
-            )
-    if found.plan is None:
-        return found
-    prediction = model.predict(found.plan)
-    samples = simulated(used(model.cluster, found.plan), found.plan, prediction, num_steps)
-    return Found(found.plan, found.predicted, samples, found.bottleneck, found.price)
 
-
-def used(cluster: Cluster, plan: Plan) -> Cluster:
-    """Returns the hosts that a plan uses, by themselves."""
-    names = {each.host for each in plan.processes}
+def only(cluster: Cluster, names: Set[str]) -> Cluster:
+    """Returns some hosts by themselves."""
     gone = {host.name for host in cluster.hosts} - names
     return replace(
         cluster,
@@ -151,68 +192,18 @@ def used(cluster: Cluster, plan: Plan) -> Cluster:
 
 
 @cache  # some points differ only in what a way does not use
-def simulated(cluster: Cluster, plan: Plan, prediction: Prediction, num_steps: int) -> float:
+def simulated(cluster: Cluster, plan: Plan) -> float:
     """Returns simulated samples a second, while the pipeline is full."""
+    prediction = plan.predicted
+    assert prediction is not None, "a proposal is predicted"
+    is_large = plan.workers.num_readers > MANY
     run = simulate(
         plan,
         cluster=cluster,
-        num_steps=num_steps,
+        num_steps=FEW_STEPS if is_large else NUM_STEPS,
         prediction=prediction,
         conditions=Conditions(variation={stage.name: VARIATION for stage in prediction.stages}),
         rng=np.random.default_rng(0),
         is_recorded=False,
     )
     return prediction.samples / run.step_seconds
-
-
-def plans(way: Way, model: CostModel, batch: int) -> Iterator[Plan]:
-    """Yields what a way may be."""
-    if way is Way.CPU_ONLY:
-        for workers in (8, 16, 24, 32, 40):
-            for servers in (1, 4, 8):
-                processes = [
-                    ProcessPlan("server", "server", "cpu", MACHINES["server"], servers),
-                    ProcessPlan("whole", "server", "cpu", MACHINES["server"], workers),
-                ]
-                yield _plan(model, batch, processes)
-        return
-    gpus = ProcessPlan("whole", "trainer", "gpu", MACHINES["trainer"], GPUS)
-    if way is Way.GPU_ONLY:
-        yield _plan(model, batch, [gpus], home="device")
-        yield _plan(model, batch, [gpus], home="sharded")
-    host = "server" if way is Way.HETEROGENEOUS else "trainer"  # or tables in the GPU hosts' memory
-    for servers in (1, 4, 8, 16, 32):
-        at = ProcessPlan("server", host, "cpu", MACHINES[host], servers)
-        yield _plan(model, batch, [at, gpus])
-        if way is Way.HETEROGENEOUS:
-            for sparse in (4, 8, 16):
-                reads = ProcessPlan("sparse", host, "cpu", MACHINES[host], sparse)
-                dense = ProcessPlan("dense", "trainer", "gpu", MACHINES["trainer"], GPUS)
-                yield _plan(model, batch, [at, reads, dense])
-
-
-def _plan(
-    model: CostModel, batch: int, processes: Sequence[ProcessPlan], *, home: str = "host"
-) -> Plan:
-    counts = {each.role: each.count for each in processes}
-    readers = counts.get("whole") or counts["sparse"]
-    mode = "bounded" if home == "host" else "gpu_only"
-    servers = tuple(f"server:{i}" for i in range(counts.get("server", 0)))
-    capacities = {"read": 4, "route": 2, "pull": 1 + STALENESS, "dense": 1, "push": 16}
-    device = next(each.device for each in processes if each.role in ("whole", "dense"))
-    return Plan(
-        stages=tuple(
-            StagePlan(name, device if name == "dense" else "cpu", capacity)
-            for name, capacity in capacities.items()
-        ),
-        tables=tuple(
-            TablePlan(table.name, table.dim, tuple(table.slots), servers, home=home)
-            for table in model.workload.graph.tables
-        ),
-        staleness=STALENESS,
-        workers=WorkersPlan(
-            mode, readers, tuple(f"dense:{i}" for i in range(counts.get("dense", 0)))
-        ),
-        batch_size=batch,
-        processes=tuple(processes),
-    )

@@ -39,10 +39,7 @@ def _bounds(
 ) -> Iterator[tuple[str, float]]:
     roles = job.roles
     for stage in stages:
-        yield (
-            stage.name,
-            stage.cost.total * (roles.readers_per_dense if stage.role == "dense" else 1.0),
-        )
+        yield stage.name, stage.cost.total * _turns(job, stage)
     if job.plan.workers.mode != "async":
         cycle = [stage for stage in stages if stage.name not in ("read", "route")]
         found = [stage.cost.total * _in_turn(job, stage) for stage in cycle]
@@ -61,8 +58,27 @@ def _in_turn(job: Job, stage: StagePrediction) -> float:
     at once; of those that one of them gets, the last waits for all. With staleness they
     drift apart.
     """
-    is_in_step = job.plan.staleness == 0 and stage.role == "dense"
-    return max(job.roles.readers_per_dense, 1.0) if is_in_step else 1.0
+    return _turns(job, stage) if job.plan.staleness == 0 else 1.0
+
+
+def _turns(job: Job, stage: StagePrediction) -> float:
+    """Returns how many times a stage runs, one after another, in a step of the readers.
+
+    A reader sends its step s to dense worker (rank + s) % D. Where a pull misses at most
+    k steps of any worker, batches under way are of k + 1 steps in a row, so that of R
+    readers they are with R + k dense workers at the most, and more of these wait::
+
+        R = 2, k = 1, D = 4     step 0   0 1 . .    never more than 3 of 4 at work
+                                step 1   . 1 2 .
+                                step 2   . . 2 3
+    """
+    roles = job.roles
+    if stage.role != "dense":
+        return 1.0
+    if job.plan.workers.mode == "async":
+        return roles.readers_per_dense
+    at_work = min(roles.num_dense, roles.num_readers + job.plan.staleness)
+    return roles.num_readers / at_work
 
 
 def predict_loads(job: Job, stages: Sequence[StagePrediction]) -> dict[str, float]:
@@ -171,7 +187,8 @@ def stretched(
         return gate_time(found, job.plan.staleness)
 
     at_least: dict[str, Callable[[float], float]] = {
-        name: partial(_times, times[name], partial(busy, name)) for name in times
+        stage.name: partial(_times, _turns(job, stage), partial(busy, stage.name))
+        for stage in stages
     }
     if job.plan.workers.mode != "async":
         at_least["gate"] = gate

@@ -107,6 +107,11 @@ def told_remedies(model: CostModel, space: Space, aim: Aim, kinds: Sequence[Sequ
         aim: What it must reach.
         kinds: The boxes of each kind of plan.
     """
+    if not kinds and space.hosts:
+        return (
+            "a plan gives each host that must have one a role, got no way to do so with the hosts "
+            f"{', '.join(space.hosts)}; ask for fewer, or allow other modes and splits"
+        )
     if not kinds:
         return (
             f"a plan needs a device that its mode may use, got modes {', '.join(space.modes)} on "

@@ -32,6 +32,8 @@ class Space:
         max_machines: Of one role; None is as many as there are.
         max_per_machine: Processes of one role on a machine; None is one a core or
             one a device.
+        hosts: Of the cluster, that must each have a role; others may. To ask what
+            is best with them in use.
 
     Raises:
         ConfigError: There is nothing to choose from, or no such thing.
@@ -47,6 +49,7 @@ class Space:
     min_staleness: int = 0
     max_machines: int | None = None
     max_per_machine: int | None = None
+    hosts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name, known in (

@@ -136,7 +136,17 @@ def strategies(space: Space, cluster: Cluster, graph: Graph) -> Iterator[Strateg
     """Yields all strategies of a space on a cluster, each once, homes decided or not.
 
     Where each table may have a home of its own, all are left undecided.
+
+    Raises:
+        ConfigError: The cluster has no host that must have a role.
     """
+    asked = {cluster.host(name).name for name in space.hosts}
+    for strategy in _all_strategies(space, cluster, graph):
+        if asked <= {each.host for each in strategy.where}:
+            yield strategy
+
+
+def _all_strategies(space: Space, cluster: Cluster, graph: Graph) -> Iterator[Strategy]:
     for mode, batch in product(space.modes, space.batch_sizes):
         if mode in ("cpu_only", "gpu_only"):
             yield from _own_tables(space, cluster, graph, mode, batch)

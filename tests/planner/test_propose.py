@@ -118,6 +118,36 @@ def without_addresses(plan):
 
 
 @pytest.mark.parametrize("seed", range(6))
+def test_hosts_that_must_have_a_role_have_one_in_the_best_plan(seed):
+    model = problem_of(seed, num_hosts=3)
+    space = replace(SMALL, max_staleness=0, max_per_machine=1)
+    names = {"h0", "h2"}
+    losses = [
+        Aim().loss(prediction)
+        for plan in every_plan(space, model.cluster, model.workload.graph)
+        if names <= {each.host for each in plan.processes}
+        and (prediction := model.predict(plan)).fits
+    ]
+    found = proposed(model, replace(space, hosts=tuple(names)), Aim())
+    if not losses:
+        assert found is None
+        return
+    assert names <= {each.host for each in found.plan.processes}
+    assert found.loss == pytest.approx(min(losses), rel=1e-9)
+
+
+def test_a_host_that_must_have_a_role_is_there():
+    with pytest.raises(ConfigError, match="got 'h7'"):
+        propose(problem_of(0), replace(SMALL, hosts=("h7",)))
+
+
+def test_more_hosts_with_a_role_than_there_are_roles_is_told():
+    model = problem_of(1, num_hosts=3)
+    with pytest.raises(PlanError, match="got no way to do so with the hosts h0, h1, h2"):
+        propose(model, replace(SMALL, splits=("whole",), hosts=("h0", "h1", "h2")))
+
+
+@pytest.mark.parametrize("seed", range(6))
 def test_a_plan_fits_runs_and_goes_through_json(seed):
     found = proposed(problem_of(seed), SMALL, Aim())
     if found is None:

@@ -399,6 +399,18 @@ def test_a_dense_worker_takes_the_batches_of_all_sparse_ones():
     assert dense_run(sparse=3, dense=3).step_seconds == pytest.approx(4.0, rel=0.05)
 
 
+def test_few_readers_reach_few_dense_workers_at_a_time():
+    """Steps t and t + 1 of 2 readers are with 3 of 4 dense workers."""
+    times = dict.fromkeys(("read", "route", "pull", "send", "recv", "push"), 1.0)
+    found = simulate(
+        dense_plan("bounded", sparse=2, dense=4, capacity=3, staleness=1),
+        cluster=cluster(),
+        num_steps=20,
+        prediction=prediction(num_workers=2, role="sparse", dense=100.0, **times),
+    )
+    assert found.step_seconds == pytest.approx(2 * 100 / 3, rel=0.1)
+
+
 def test_batches_go_to_dense_workers_in_turn():
     """Batch i of sparse worker s is of dense worker (s + i) % 2."""
     found = dense_run(sparse=3, dense=2)

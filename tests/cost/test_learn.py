@@ -139,7 +139,11 @@ def test_corrected_stages_add_up_and_bound_the_step(cluster, chosen, known):
     plain = model.predict(chosen)
     found = model.corrected(replace(known, basis=model.applied.basis)).predict(chosen)
     assert found.step_seconds == found.bounds[0].amount == max(b.amount for b in found.bounds)
-    per_dense = chosen.workers.num_readers / chosen.workers.num_dense
+    workers = chosen.workers
+    at_work = min(workers.num_dense, workers.num_readers + chosen.staleness)
+    if workers.mode == "async":
+        at_work = workers.num_dense
+    per_dense = workers.num_readers / at_work
     bounds = {bound.label: bound.amount for bound in found.bounds}
     for stage, before in zip(found.stages, plain.stages, strict=True):
         times = per_dense if stage.role == "dense" else 1

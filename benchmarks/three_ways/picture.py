@@ -46,7 +46,7 @@ def draw(points: Sequence[Point]) -> str:
 def _legend() -> Iterator[str]:
     for i, (way, paper) in enumerate(PAPER.items()):
         said = f"heterogeneous over {way.value}, times; dashes: {paper} as published"
-        yield _text(LEFT + 330 * i, 18, said, COLOURS[way])
+        yield _text(LEFT + 430 * i, 18, said, COLOURS[way])
     yield _text(
         LEFT,
         36,
@@ -56,8 +56,8 @@ def _legend() -> Iterator[str]:
     x = LEFT
     yield _text(x, 54, "below: the planner's choice of all plans, ")
     for way, letter in LETTERS.items():
-        yield _text(x + 232, 54, f"{letter} {way.value}", COLOURS[way], is_bold=True)
-        x += 84
+        yield _text(x + 290, 54, f"{letter} {way.value}", COLOURS[way], is_bold=True)
+        x += 110
 
 
 def _panel(x: float, y: float, points: Sequence[Point], widths: Sequence[int]) -> Iterator[str]:

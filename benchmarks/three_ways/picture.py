@@ -8,7 +8,7 @@ from ways import Point, Way
 
 WIDTH, HEIGHT = 220, 160  # of a panel
 LEFT, TOP, GAP_X, GAP_Y = 100, 96, 36, 40
-LOWEST, HIGHEST = 0.1, 100.0
+LOWEST, HIGHEST = 0.1, 1000.0
 PAPER = {Way.CPU_ONLY: 3.3, Way.GPU_ONLY: 2.1}
 COLOURS = {Way.CPU_ONLY: "#1f6fb4", Way.GPU_ONLY: "#d9730d", Way.HETEROGENEOUS: "#3a7d34"}
 LETTERS = {Way.CPU_ONLY: "C", Way.GPU_ONLY: "G", Way.HETEROGENEOUS: "H"}
@@ -75,7 +75,7 @@ def _panel(x: float, y: float, points: Sequence[Point], widths: Sequence[int]) -
     height = y + HEIGHT - below
     yield f'<rect x="{x}" y="{below:.1f}" width="{WIDTH}" height="{height:.1f}" fill="#eee"/>'
     yield f'<rect x="{x}" y="{y}" width="{WIDTH}" height="{HEIGHT}" fill="none" stroke="#999"/>'
-    for tick in (0.1, 1, 10, 100):
+    for tick in (0.1, 1, 10, 100, 1000):
         yield _text(x - 4, at_y(tick) + 4, f"{tick:g}", anchor="end", size=10)
     for width in widths:
         yield _text(at_x(width), y + HEIGHT + 13, str(width), anchor="middle", size=10)

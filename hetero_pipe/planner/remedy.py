@@ -188,10 +188,9 @@ def _smaller_dim(problem: _Problem, lack: Lack) -> Iterator[Remedy]:
             return
 
 
-def _more_machines(problem: _Problem, lack: Lack) -> Iterator[Remedy]:
-    """Of each host of the plan, the fewest that do, alone."""
-    for name in dict.fromkeys(each.host for each in lack.plan.processes):
-        host = problem.model.cluster.host(name)
+def _more_machines(problem: _Problem, _: Lack) -> Iterator[Remedy]:
+    """Of each host of the cluster, the fewest that do, alone."""
+    for host in problem.model.cluster.hosts:
         more = _least_more(problem, host)
         if more is not None:
             yield _machines(more, host)

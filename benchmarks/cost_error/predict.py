@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 import paddle
-from build import model_of
 from config import Config
+from example import model_of
 from samples import NUM_DENSE, Samples, slots_of
 
 import hetero_pipe as hp

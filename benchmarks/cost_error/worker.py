@@ -20,8 +20,8 @@ if __name__ == "__main__":
 
 import numpy as np
 import paddle
-from build import model_of, optimizer_of
 from config import Config
+from example import model_of, optimizer_of
 from memory import peak_bytes, reset_peak, resident_bytes
 from samples import Repeated, Samples
 

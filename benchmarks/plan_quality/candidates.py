@@ -19,8 +19,8 @@ from hetero_pipe.planner import Space, Strategy, Where, propose
 # Before installed packages, of which one may be called `build`, too.
 sys.path.insert(1, str(Path(__file__).parents[1] / "cost_error"))
 
-from build import model_of
 from config import Config
+from example import model_of
 from predict import workload_of
 from run import run_config
 

@@ -1,6 +1,6 @@
 """The batches of a configuration, made ahead: a few that are repeated, and one of each row."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,37 +54,6 @@ class Samples:
             values = np.arange(first, first + size) % config.values
             fill.append(_batch(config, [values] * config.slots, ones, rng))
         return Samples(steady, fill)
-
-
-@dataclass(frozen=True)
-class Repeated:
-    """A reader of batches that are there.
-
-    Attributes:
-        items: The batches.
-        num_steps: Of an epoch; more than there are begin again.
-    """
-
-    items: Sequence[hp.Batch]
-    num_steps: int
-
-    @property
-    def slots(self) -> tuple[str, ...]:
-        """Of the batches."""
-        return tuple(self.items[0].bags)
-
-    @property
-    def dense(self) -> tuple[str, ...]:
-        """Of the batches."""
-        return self.items[0].dense_names
-
-    def batches(self, epoch: int, *, skip: int = 0) -> Iterator[hp.Batch]:
-        """Returns the batches of an epoch."""
-        return (self.items[i % len(self.items)] for i in range(skip, self.num_steps))
-
-    def in_order(self) -> "Repeated":
-        """Returns this reader."""
-        return self
 
 
 def slots_of(config: Config) -> tuple[str, ...]:

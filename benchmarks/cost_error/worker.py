@@ -11,7 +11,10 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
+
+sys.path.append(str(Path(__file__).parents[1] / "overlap"))
 
 import hetero_pipe as hp
 
@@ -23,7 +26,8 @@ import paddle
 from config import Config
 from example import model_of, optimizer_of
 from memory import peak_bytes, reset_peak, resident_bytes
-from samples import Repeated, Samples
+from repeated import Repeated
+from samples import Samples
 
 SECONDS = 2.0  # of a timed run, if that is from 16 to 600 steps
 LEAST_STEPS, MOST_STEPS = 16, 600

@@ -16,10 +16,10 @@ from hetero_pipe.data.array import aligned, aligned_empty
 from hetero_pipe.data.batch import Bags, Batch
 from hetero_pipe.data.columns import Columns
 from hetero_pipe.data.criteo import CRITEO_DENSE, CRITEO_SLOTS
-from hetero_pipe.data.curve import Curve
 from hetero_pipe.data.cut import Cut
 from hetero_pipe.data.formats import BadLines, CsvSource, ParquetSource
 from hetero_pipe.data.lookup import Lookup, occurrences
+from hetero_pipe.data.power_law import PowerLaw
 from hetero_pipe.data.reader import Reader, TableReader
 from hetero_pipe.data.settings import Setting, reader_settings
 from hetero_pipe.data.share import share
@@ -30,11 +30,11 @@ from hetero_pipe.errors import ConfigError
 __all__ = [
     "Bags",
     "Batch",
-    "Curve",
     "Cut",
     "DataStatistics",
     "Lookup",
     "Optimum",
+    "PowerLaw",
     "Reader",
     "Setting",
     "SyntheticReader",

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetero_pipe.data.batch import Bags, Batch
-from hetero_pipe.data.curve import Curve
+from hetero_pipe.data.power_law import PowerLaw
 from hetero_pipe.errors import ConfigError
 from ps_server.keys import bucket_of
 from ps_server.route import Route, ServerRef
@@ -38,9 +38,9 @@ class TableStatistics:
     """
 
     keys: float
-    distinct: Curve
-    hottest: Curve
-    imbalance: Curve
+    distinct: PowerLaw
+    hottest: PowerLaw
+    imbalance: PowerLaw
 
     def distinct_keys(self, batch: float) -> float:
         """Returns the distinct keys of a batch of so many samples, never above its keys.
@@ -108,7 +108,7 @@ class DataStatistics:
 
 def _table(keys: float, **curves: Any) -> TableStatistics:  # JSON values
     made = {
-        name: Curve(tuple((float(x), float(y)) for x, y in curve["points"]))
+        name: PowerLaw(tuple((float(x), float(y)) for x, y in curve["points"]))
         for name, curve in curves.items()
     }
     return TableStatistics(float(keys), **made)
@@ -213,7 +213,7 @@ class _Occurrences:
             imbalance=self._imbalance(min(batch_size, self.num_samples)),
         )
 
-    def _distinct(self) -> Curve:
+    def _distinct(self) -> PowerLaw:
         """Counts an occurrence in its batch if the one before it of its key is in none or another.
 
         So one sort serves batches of all sizes.
@@ -229,7 +229,7 @@ class _Occurrences:
             points.append((size, np.count_nonzero(is_first) / num_batches))
         return _curve(points)
 
-    def _hottest(self) -> Curve:
+    def _hottest(self) -> PowerLaw:
         """Ranks rows by how often the first half has them, and counts them in the second."""
         is_later = self.samples >= self.num_samples // 2
         rows, row = np.unique(self.keys, return_inverse=True)
@@ -239,7 +239,7 @@ class _Occurrences:
         served = np.cumsum(later[ranked]) / max(later.sum(), 1)
         return _curve([(size, served[size - 1]) for size in _halves(len(ranked))])
 
-    def _imbalance(self, batch_size: int) -> Curve:
+    def _imbalance(self, batch_size: int) -> PowerLaw:
         """Averages over a few batches, for all of the sample were no better."""
         excess = np.zeros(len(SERVERS))
         num_batches = min(self.num_samples // batch_size, _NUM_SHARED)
@@ -262,11 +262,11 @@ def _halves(number: int) -> list[int]:
     return sorted({number >> i for i in range(number.bit_length())})
 
 
-def _curve(points: Iterable[tuple[float, float]]) -> Curve:
+def _curve(points: Iterable[tuple[float, float]]) -> PowerLaw:
     """Returns a curve through points, lifted where chance has one below another."""
     rising: list[tuple[float, float]] = []
     for x, y in points:
         least = rising[-1][1] if rising else 0.0
         if max(y, least) > 0:
             rising.append((float(x), float(max(y, least))))
-    return Curve(tuple(rising))
+    return PowerLaw(tuple(rising))

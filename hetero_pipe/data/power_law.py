@@ -1,4 +1,4 @@
-"""Curve: a quantity that rises with another, by what was measured at some points."""
+"""PowerLaw: a quantity that rises with another, by what was measured at some points."""
 
 import math
 from bisect import bisect_right
@@ -7,11 +7,11 @@ from itertools import pairwise
 
 from hetero_pipe.errors import ConfigError
 
-__all__ = ["Curve"]
+__all__ = ["PowerLaw"]
 
 
 @dataclass(frozen=True)
-class Curve:
+class PowerLaw:
     """Power laws: one between each two points, and the last one goes on beyond them.
 
     It never falls. Below the first point it is in proportion to x, and beyond the
@@ -24,7 +24,7 @@ class Curve:
     Raises:
         ConfigError: The points do not rise.
 
-    >>> Curve(((1, 3.0), (4, 6.0))).at(16)
+    >>> PowerLaw(((1, 3.0), (4, 6.0))).at(16)
     12.0
     """
 

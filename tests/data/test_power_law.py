@@ -1,10 +1,10 @@
-"""Curve: right at its points, a power law between and beyond them, and never falling."""
+"""PowerLaw: right at its points, a power law between and beyond them, and never falling."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hetero_pipe.data import Curve
+from hetero_pipe.data import PowerLaw
 from hetero_pipe.errors import ConfigError
 
 STEPS = st.lists(st.tuples(st.floats(0.1, 100), st.floats(0, 100)), min_size=1, max_size=6)
@@ -15,7 +15,7 @@ def rising(steps):
     for dx, dy in steps:
         x, y = x + dx, y + dy
         points.append((x, y))
-    return Curve(tuple(points))
+    return PowerLaw(tuple(points))
 
 
 @given(STEPS, st.lists(st.floats(0, 1e4), min_size=2, max_size=2))
@@ -31,13 +31,13 @@ def test_a_power_law_is_itself_everywhere(x):
     def law(x):
         return 3.0 * x if x < 1 else 3.0 * x**0.7
 
-    curve = Curve(tuple((each, law(each)) for each in (1.0, 2.0, 10.0, 30.0)))
+    curve = PowerLaw(tuple((each, law(each)) for each in (1.0, 2.0, 10.0, 30.0)))
     assert curve.at(x) == pytest.approx(law(x), rel=1e-12)
 
 
 def test_one_point_says_nothing_of_more_and_none_says_nothing():
-    assert [Curve(((2.0, 3.0),)).at(x) for x in (0, 1, 2, 4)] == [0.0, 1.5, 3.0, 3.0]
-    assert Curve().at(5) == Curve().last == 0.0
+    assert [PowerLaw(((2.0, 3.0),)).at(x) for x in (0, 1, 2, 4)] == [0.0, 1.5, 3.0, 3.0]
+    assert PowerLaw().at(5) == PowerLaw().last == 0.0
 
 
 @pytest.mark.parametrize(
@@ -45,4 +45,4 @@ def test_one_point_says_nothing_of_more_and_none_says_nothing():
 )
 def test_points_that_do_not_rise_are_refused(points):
     with pytest.raises(ConfigError, match="a curve has points above 0 that rise"):
-        Curve(points)
+        PowerLaw(points)

@@ -17,6 +17,7 @@ from hetero_pipe.cluster import Cluster, Rate, Spread, load_cluster
 FOLDER = Path(__file__).parent
 REFERENCES = FOLDER / "references.toml"
 HOST = "here"
+ASIDE = ("step", "rows")  # of what is aside of a dense stage, in threads of the device
 LEAST, MOST = 0.5, 5.0  # times; what is beyond was disturbed
 
 
@@ -106,26 +107,28 @@ def _factors(
     on_core = {name: stage["cpu"] for name, stage in run.stages.items()}
 
     def predicted(resource: str, *labels: str) -> float:
-        parts = [part for stage in stages.values() for part in stage.cost.parts]
+        parts = [part for stage in stages.values() for part in stage.whole_cost.parts]
         return sum(p.amount for p in parts if p.resource == resource and p.label in labels)
 
     yield "route", on_core[f"{reader}route"] / stages["route"].cost.on("worker")
-    yield "dense", on_core[f"{dense}dense"] / stages["dense"].cost.on("worker")
+    looks = sum(part.amount for part in stages["dense"].aside.parts if part.label == "look")
+    yield "dense", on_core[f"{dense}dense"] / (stages["dense"].cost.on("worker") + looks)
     if not config.servers:
         for name in ("pull", "push"):
             yield name, on_core[name] / stages[name].cost.on("worker")
         return
     # Calls and messages are in threads of gRPC, too: they are what is left over.
-    known = on_core[f"{reader}route"] + on_core[f"{dense}dense"] + predicted("worker", "upload")
+    others = sum(part.amount for part in stages["dense"].aside.parts if part.label in ASIDE)
+    known = on_core[f"{reader}route"] + on_core[f"{dense}dense"] + others
+    known += predicted("worker", "upload", "download")
     if config.workers == "whole":
         yield "call", (run.cpu["whole"] - known) / predicted("worker", "call")
-        on_servers = sum(stage.cost.on("server") for stage in stages.values())
+        on_servers = sum(stage.whole_cost.on("server") for stage in stages.values())
         yield "server", run.cpu["server 0"] / on_servers
         return
     known += call * predicted("worker", "call") + predicted("worker", "pool")
     left = run.cpu["sparse"] + run.cpu["dense"] - known
-    # Both ends have as much, and the dense worker's is in no stage.
-    yield "cut", left / (2 * predicted("worker", "message"))
+    yield "cut", left / predicted("worker", "message")
 
 
 def medians(clusters: Sequence[Cluster]) -> Cluster:

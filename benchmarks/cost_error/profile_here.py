@@ -10,7 +10,6 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 
-import numpy as np
 import paddle
 
 import hetero_pipe as hp
@@ -26,9 +25,7 @@ from hetero_pipe.cluster import (
     cluster_to_json,
     discover,
     profile_memory,
-    sample_times,
 )
-from hetero_pipe.data import Bags, Batch, Lookup
 from hetero_pipe.launch import local_server
 from hetero_pipe.pipeline import profile_cuts
 
@@ -53,7 +50,7 @@ def main() -> None:
     if flags.emulated:
         device = nn.Device("emulated:0")
         rates += map(best, nn.profile_copies(HOST, device, SHORT))
-        rates += stated_steps(device, SHORT)
+        rates += map(best, stated_steps(device, SHORT))
     else:
         rates += profile_memory(HOST, sampling)
         rates += profile_route(HOST, sampling)
@@ -75,37 +72,12 @@ def best(rate: Rate) -> Rate:
 
 
 def stated_steps(device: nn.Device, sampling: Sampling) -> Iterator[Rate]:
-    """Yields `dense_step` with few rows and many, of a device that takes no time for a batch.
-
-    As `hetero_pipe.nn.profile_steps`, but with kernels that it has.
-    """
+    """Yields `dense_step` of a device that takes no time for a batch."""
     from stated import Stated  # noqa: PLC0415  # asks for the device
 
-    size = 16
-    slots = ("slot",)
-    keys = np.arange(size, dtype=np.uint64)
-    batch = Batch({"slot": Bags(keys)}, np.empty((size, 0), np.float32), np.zeros(size, np.float32))
-    lookup = Lookup.of(batch, slots, np.arange(size))
     paddle.set_device(device.name)
     model = Stated(OneTable(), 0.0, is_pooled=False)
-    dense = nn.DenseStep(model, loss=None, optimizer=None, device=device)
-    for num_rows in (size, 16384):
-        rows = np.zeros((num_rows, DIM), np.float32)
-        tables = {name: nn.TableRows(rows, lookup) for name in nn.find_embeddings(model)}
-
-        def upload(tables: dict[str, nn.TableRows] = tables) -> None:
-            uploaded = dense.upload(batch, tables)
-            paddle.device.synchronize(device.name)
-            uploaded.give_back()
-
-        def step(tables: dict[str, nn.TableRows] = tables) -> None:
-            gradients = dense.train(0, batch, tables).gradients
-            for name in gradients:
-                gradients[name]
-
-        seconds = min(sample_times(step, sampling)) - min(sample_times(upload, sampling))
-        value = Spread.of([max(seconds, 1e-6)])
-        yield Rate("dense_step", HOST, value, device="emulated", size=4 * num_rows * DIM)
+    yield from nn.profile_steps(HOST, device, sampling, model=model)
 
 
 class OneTable(paddle.nn.Layer):

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from samples import Samples
 
 SECONDS = 2.0  # of a timed run, if that is from 16 to 600 steps
 LEAST_STEPS, MOST_STEPS = 16, 600
+NUM_PARTS = 8  # of a timed run
 NUM_DRAINING = 2  # steps at the end that have more of the machine than the others
 
 
@@ -48,9 +50,15 @@ class StepTimes:
         """Is called after each epoch."""
 
     def steady(self, num_filling: int) -> float:
-        """Returns the seconds between two steps, without the first ones and the last."""
+        """Returns the seconds between two steps, without the first ones and the last.
+
+        They are the mean of a part of the run, and of all parts the median: what disturbs
+        the machine for a moment is in few of them.
+        """
         times = self.times[num_filling:-NUM_DRAINING]
-        return (times[-1] - times[0]) / (len(times) - 1)
+        ends = np.linspace(0, len(times) - 1, min(NUM_PARTS, len(times) - 1) + 1).astype(int)
+        parts = [(times[b] - times[a]) / (b - a) for a, b in pairwise(ends)]
+        return statistics.median(parts)
 
 
 def trained_model(config: Config, stage: str, **sizes: object) -> tuple[Any, Any]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from hetero_pipe.client.client import Client
 from hetero_pipe.client.route import RoutedKeys
-from hetero_pipe.cluster import Rate, Sampling, Spread, sample_times
+from hetero_pipe.cluster import SIDES, Rate, Sampling, Spread, sample_times
 from hetero_pipe.data import Bags, Batch, Lookup, occurrences
 from hetero_pipe.units import MiB
 from ps_server.spec import SGD, Adagrad, Adam, Optimizer, TableSpec
@@ -25,6 +25,7 @@ FEW_KEYS = 512  # so few that what a call takes beside its keys shows
 SLOTS = 26  # of a batch that is routed
 DISTINCT = 3  # its keys by its distinct ones
 DIM = 16  # of what is pulled over gRPC
+LEAST = 1e-9  # seconds, of what is measured to be nothing
 TABLE_BYTES = 256 * MiB  # far above any cache
 
 
@@ -127,7 +128,8 @@ def profile_grpc(
     `grpc_call` and `grpc_byte`: a call is a pull of one key. A byte, of keys sent and
     of rows that come back, is what a pull of many takes longer than that and than a
     pull without a server. `grpc_pull` and `grpc_push`: of calls of some sizes, what is
-    on a core of the worker, on one of the server but for its table, and on none.
+    on a core of the worker, on one of the server but for its table, on none, and on cores
+    of both at the same time as those.
 
     Args:
         host: Where both are.
@@ -187,12 +189,20 @@ class _Sides:
 
     def without(self, table: float) -> dict[str, list[float]]:
         """Returns what a call holds, by `SIDES`, without what the server's table takes."""
-        each = list(zip(self.wall, self.worker, self.server, strict=True))
-        return {
-            "worker": [max(worker, 1e-9) for _, worker, _ in each],
-            "server": [max(server - table, 1e-9) for _, _, server in each],
-            "wait": [max(wall - worker - server, 1e-9) for wall, worker, server in each],
-        }
+        found: dict[str, list[float]] = {side: [] for side in SIDES}
+        for wall, worker, server in zip(self.wall, self.worker, self.server, strict=True):
+            left, calls = wall - table, worker + max(server - table, 0.0)
+            # Both ends, and threads of one, work at once: of each a part is aside.
+            share = min(max(left, 0.0) / calls, 1.0)
+            sides = {
+                "worker": share * worker,
+                "server": share * (server - table),
+                "wait": left - calls,
+                "aside": (1 - share) * calls,
+            }
+            for side, seconds in sides.items():
+                found[side].append(max(seconds, LEAST))
+        return found
 
 
 def _sides(work: Callable[[], object], sampling: Sampling, pid: int | None) -> _Sides:

@@ -16,7 +16,7 @@ RATES: dict[str, tuple[str, tuple[str, ...]]] = {
     "op": ("B/s", ("device", "kind", "size")),
     "linear": ("FLOP/s", ("device", "size")),
     "launch": ("s", ("device",)),
-    "dense_step": ("s", ("device", "size")),
+    "dense_step": ("s", ("device", "side", "size")),
     "upload": ("B/s", ("device", "size")),
     "upload_core": ("B/s", ("device", "size")),
     "download": ("B/s", ("device", "size")),
@@ -43,8 +43,9 @@ BESIDE = ("route", "pull", "push", "dense", "call", "server", "cut")
 """What takes a core longer beside the other stages of a step than alone: stages of a worker, its
 calls to servers, all that servers do, and messages of cuts."""
 
-SIDES = ("worker", "server", "wait")
-"""What a call holds while it lasts: a core of who calls, one of who answers, or none."""
+SIDES = ("worker", "server", "wait", "aside")
+"""What is held while a call or a step lasts: a core of the worker, one of who answers, or none.
+These are as long as it is; what cores do aside, at the same time, is of both."""
 
 _AT = ("device", "dtype", "kind", "size", "dim", "optimizer", "side", "peer")
 

@@ -1,20 +1,24 @@
 """Below what can a step not be? Each stage, the gate, the cores and the links bound it."""
 
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
 from hetero_pipe.cost.job import Job
 from hetero_pipe.cost.memory import KEY_BYTES
 from hetero_pipe.cost.roles import Roles
-from hetero_pipe.cost.sharing import Sharing, shared_step_time
-from hetero_pipe.cost.stages import answer_cost
-from hetero_pipe.cost.step import cores_time, gate_time, step_bounds
+from hetero_pipe.cost.sharing import Thread, shared_step_time, stretches
+from hetero_pipe.cost.step import cores_time, gate_time, queued_step_time, step_bounds
 from hetero_pipe.cost.traffic import Flow, network_times
-from hetero_pipe.plan import Part, StagePrediction
+from hetero_pipe.plan import Breakdown, Part, StagePrediction
 
 __all__ = ["predict_bounds", "predict_loads", "stretched"]
+
+AHEAD = ("read", "route")
+"""Stages that a batch goes through before a pull waits at the gate."""
+
+MOVES = ("message", "upload", "download")
+"""What a batch waits for of what is done aside of a stage."""
 
 NOTED = 1.002
 """By how much less than it makes a step longer, sharing cores counts: its largest bound is to be
@@ -41,14 +45,35 @@ def _bounds(
     for stage in stages:
         yield stage.name, stage.cost.total * _turns(job, stage)
     if job.plan.workers.mode != "async":
-        cycle = [stage for stage in stages if stage.name not in ("read", "route")]
-        found = [stage.cost.total * _in_turn(job, stage) for stage in cycle]
-        yield "gate", gate_time(found, job.plan.staleness)
+        cycle = _cycle(job, stages, {stage.name: stage.cost.total for stage in stages})
+        yield "gate", gate_time(cycle, job.plan.staleness)
     # What several stages ask of one device, one after another.
     on_device = sum(stage.cost.on("device") for stage in stages)
     yield f"{roles.dense.device} of {roles.dense.host}", on_device * roles.readers_per_dense
     yield from ((f"cores of {host}", load) for host, load in loads.items())
     yield from _network(job).items()
+
+
+def _cycle(
+    job: Job, stages: Sequence[StagePrediction], busy: Mapping[str, float]
+) -> list[float]:
+    """Returns the seconds of all that is between a pull and its push, in turn.
+
+    Args:
+        job: Has the stages.
+        stages: Of one worker of each role.
+        busy: Seconds of each, by name.
+    """
+    cycle = [stage for stage in stages if stage.name not in AHEAD]
+    return [
+        *(busy[stage.name] * _in_turn(job, stage) for stage in cycle),
+        *(_on_the_way(stage) for stage in cycle),
+    ]
+
+
+def _on_the_way(stage: StagePrediction) -> float:
+    """Returns the seconds in which a batch is moved: aside of a stage, but in its own way."""
+    return sum(part.amount for part in stage.aside.parts if part.label in MOVES)
 
 
 def _in_turn(job: Job, stage: StagePrediction) -> float:
@@ -95,15 +120,12 @@ def predict_loads(job: Job, stages: Sequence[StagePrediction]) -> dict[str, floa
                     # Of each reader's step, each server of the machine has its share.
                     fewest = job.fewest.servers or processes
                     times = float(fewest.per_machine * roles.num_readers)
-                    costs.append((stage.cost, times, ("server",)))
+                    costs.append((stage.whole_cost, times, ("server",)))
                 elif stage.role == processes.role:
                     times = processes.per_machine * (
                         roles.readers_per_dense if stage.role == "dense" else 1.0
                     )
-                    costs.append((stage.cost, times, ("worker",)))
-            if processes.role == "dense":
-                times = processes.per_machine * roles.readers_per_dense
-                costs.append((answer_cost(job), times, ("worker",)))
+                    costs.append((stage.whole_cost, times, ("worker",)))
         if costs:
             found[host.name] = cores_time(costs, host.cores)
     return found
@@ -158,59 +180,81 @@ def stretched(
     Args:
         job: Has the stages.
         stages: As busy as they cost.
-        loads: Least time of a step by the cores of each host.
+        loads: As `predict_loads` returns them.
         bounds: Below which a step cannot be if each stage takes what it costs.
     """
-    cores = {host.name: host.cores for host in job.cluster.hosts}
-    held = {host: load * cores[host] for host, load in loads.items()}
-    times = {s.name: job.roles.readers_per_dense if s.role == "dense" else 1.0 for s in stages}
-    sharings = {stage.name: _sharing(job, stage) for stage in stages}
-    cycle = {s.name: _in_turn(job, s) for s in stages if s.name not in ("read", "route")}
-
-    def others(*names: str) -> Mapping[str, float]:
-        return {
-            host: max(load - sum(times[n] * sharings[n].cores.get(host, 0.0) for n in names), 0.0)
-            for host, load in held.items()
-        }
-
-    beside = {name: others(name) for name in times}
-    # What one batch asks for in turn does not wait for itself.
-    beside_cycle = others(*cycle)
-
-    def busy(name: str, step: float) -> float:
-        return sharings[name].seconds(step, beside[name], cores)
-
-    def gate(step: float) -> float:
-        found = [
-            sharings[name].seconds(step, beside_cycle, cores) * num for name, num in cycle.items()
-        ]
-        return gate_time(found, job.plan.staleness)
-
-    at_least: dict[str, Callable[[float], float]] = {
-        stage.name: partial(_times, _turns(job, stage), partial(busy, stage.name))
-        for stage in stages
-    }
-    if job.plan.workers.mode != "async":
-        at_least["gate"] = gate
-    seconds = shared_step_time(bounds[0].amount, list(at_least.values()))
-    shared = seconds / NOTED
-    if shared > bounds[0].amount:
-        slowest = max(at_least, key=lambda name: at_least[name](seconds))
-        bounds = (Part(f"{slowest}, cores shared", shared), *bounds)
-    shown = (replace(s, busy=max(busy(s.name, seconds), s.busy)) for s in stages)
+    shared = _Shared(job, stages, max(loads.values(), default=0.0))
+    seconds = shared_step_time(bounds[0].amount, lambda step: max(shared.at_least(step).values()))
+    least = seconds / NOTED
+    if least > bounds[0].amount:
+        found = shared.at_least(seconds)
+        slowest = max(found, key=found.__getitem__)
+        bounds = (Part(f"{slowest}, cores shared", least), *bounds)
+    busy = shared.busy(seconds)
+    shown = (replace(s, busy=max(busy[s.name], s.busy)) for s in stages)
     return tuple(shown), tuple(bounds)
 
 
-def _times(factor: float, seconds: Callable[[float], float], step: float) -> float:
-    return factor * seconds(step)
+class _Shared:
+    """The stages of a job as threads of its machines.
+
+    Args:
+        job: Has the stages.
+        stages: As busy as they cost.
+        load: Seconds of a step that the busiest machine's cores are.
+    """
+
+    def __init__(self, job: Job, stages: Sequence[StagePrediction], load: float) -> None:
+        self._load = load
+        self._job = job
+        self._stages = stages
+        self._cores = {host.name: host.cores for host in job.cluster.hosts}
+        # Of each thread the stage that waits for it; none waits for what is done aside.
+        self._of: list[str] = []
+        self._threads: list[Thread] = []
+        for stage in stages:
+            for name, cost in ((stage.name, stage.cost), ("", stage.aside)):
+                for thread in _threads(job, stage, cost):
+                    self._of.append(name)
+                    self._threads.append(thread)
+        at_once = job.roles.num_readers * (1 + job.plan.staleness)
+        self._beside_cycle = 1 - 1 / at_once
+
+    def busy(self, step: float, *, of_cycle: float = 1.0) -> dict[str, float]:
+        """Returns the seconds of each stage in a step."""
+        found = {stage.name: stage.cost.total for stage in self._stages}
+        longer = stretches(self._threads, step, self._cores, of_cycle=of_cycle)
+        for name, thread, stretch in zip(self._of, self._threads, longer, strict=True):
+            if name:
+                found[name] += self._once(name, thread) * (stretch - 1)
+        return found
+
+    def _once(self, name: str, thread: Thread) -> float:
+        """Returns the seconds of a thread in one batch."""
+        is_dense = next(s for s in self._stages if s.name == name).role == "dense"
+        return thread.seconds / (self._job.roles.readers_per_dense if is_dense else 1.0)
+
+    def at_least(self, step: float) -> dict[str, float]:
+        """Returns below what a step cannot be if it is this long: it falls as the step rises."""
+        job, busy = self._job, self.busy(step)
+        found = {stage.name: _turns(job, stage) * busy[stage.name] for stage in self._stages}
+        if job.plan.workers.mode != "async":
+            busy = self.busy(step, of_cycle=self._beside_cycle)
+            cycle = _cycle(job, self._stages, busy)
+            # The busier the cores, the more it is chance who is where when.
+            chance = min(self._load / step, 1.0) ** 2
+            found["gate"] = queued_step_time(cycle, job.plan.staleness, chance=chance)
+        return found
 
 
-def _sharing(job: Job, stage: StagePrediction) -> Sharing:
-    """Returns what a stage holds of the cores of its own host and of the servers'."""
-    cores: dict[str, float] = defaultdict(float)
+def _threads(job: Job, stage: StagePrediction, cost: Breakdown) -> Iterator[Thread]:
+    """Yields who computes a cost of a stage on the machines of its own host and the servers'."""
     roles = job.roles
+    is_in_cycle = stage.name not in AHEAD
     own = roles.dense if stage.role == "dense" else roles.reader
-    cores[own.host] += stage.cost.on("worker")
-    if roles.servers is not None:
-        cores[roles.servers.host] += stage.cost.on("server")
-    return Sharing(stage.cost.total - sum(cores.values()), dict(cores))
+    times = roles.readers_per_dense if stage.role == "dense" else 1.0
+    if seconds := cost.on("worker"):
+        yield Thread(own.host, seconds * times, own.per_machine, is_in_cycle)
+    if roles.servers is not None and (seconds := cost.on("server")):
+        count = roles.servers.per_machine * roles.num_readers
+        yield Thread(roles.servers.host, seconds, count, is_in_cycle)

@@ -25,6 +25,7 @@ class Constants:
         call_cpu: Of it, on a core of the worker; the server's is as much.
         message_byte: A byte of a message: packed, handed to the system, and unpacked.
         step: Of one step: what a worker's threads take whatever the model.
+        look: Share of a core that a thread takes which waits for a device: it looks again.
         index_row: Bytes of a table's index by row, as benchmarks/cost_error found them.
         kept_base: Bytes that a process keeps once it has trained, whatever it trains.
         kept_row: Bytes that a worker's allocators keep for a byte of a batch's rows.
@@ -51,6 +52,7 @@ class Constants:
     call_cpu: float = 150e-6
     message_byte: float = 1e-9
     step: float = 300e-6
+    look: float = 0.045
     index_row: float = 46.0
     kept_base: float = 15e6
     kept_row: float = 30.0

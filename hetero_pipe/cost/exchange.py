@@ -12,6 +12,7 @@ from hetero_pipe.cost.table import (
     CallRates,
     Link,
     TableRates,
+    aside_call_cost,
     call_cost,
     measured_call_cost,
     pull_cost,
@@ -23,7 +24,15 @@ from hetero_pipe.cost.traffic import uplink
 from hetero_pipe.graph import Table, rows_symbol
 from hetero_pipe.plan import Breakdown
 
-__all__ = ["copy_cost", "exchange_assumed", "predict_pull", "predict_push", "server_link"]
+__all__ = [
+    "copied",
+    "copy_cost",
+    "exchange_assumed",
+    "predict_aside",
+    "predict_pull",
+    "predict_push",
+    "server_link",
+]
 
 
 def predict_pull(job: Job) -> Breakdown:
@@ -51,6 +60,38 @@ def predict_push(job: Job) -> Breakdown:
     return Breakdown.sum(found)
 
 
+def predict_aside(job: Job, stage: str) -> Breakdown:
+    """Returns what is done for a pull or a push beside its own time.
+
+    Cores do a part of its calls in other threads. Rows are copied to a device while the
+    next ones are pulled.
+
+    Args:
+        job: Has the stage.
+        stage: `pull` or `push`.
+    """
+    return job.once((stage, "aside", *_key(job)), lambda: _aside(job, stage))
+
+
+def _aside(job: Job, stage: str) -> Breakdown:
+    is_copied = stage == "pull" and job.roles.reader.role == "whole"
+    copies = copy_cost(job, "upload").only("network") if is_copied else Breakdown()
+    return _calls_aside(job, stage) + copies
+
+
+def _calls_aside(job: Job, stage: str) -> Breakdown:
+    link = server_link(job)
+    rates, rows_bytes = {
+        "pull": (link.pull, job.pulled_bytes),
+        "push": (link.push, job.pushed_bytes),
+    }[stage]
+    if rates is None or not rows_bytes:
+        return Breakdown()
+    rows = job.pulled_rows if stage == "pull" else job.rows
+    keys = KEY_BYTES * sum(rows(table) for table in job.tables("host"))
+    return aside_call_cost(rates, keys + rows_bytes, link)
+
+
 def _key(job: Job) -> tuple[Hashable, ...]:
     """Returns all that the way to rows of hosts depends on."""
     roles = job.roles
@@ -71,7 +112,7 @@ def _pulled_from_hosts(job: Job) -> Breakdown:
         hits = job.rows(table) - job.pulled_rows(table)
         found.append(_on_device(job, table, "pull", hits) if hits else Breakdown())
     if job.roles.reader.role == "whole":
-        found.append(copy_cost(job, "upload"))
+        found.append(copy_cost(job, "upload").only("worker"))
     return Breakdown.sum(found)
 
 
@@ -93,7 +134,10 @@ def _pushed_to_hosts(job: Job) -> Breakdown:
         push_cost(table, job.rows(table), _rates(job, table), link) for table in job.tables("host")
     ]
     keys = KEY_BYTES * sum(job.rows(table) for table in job.tables("host"))
-    return Breakdown.sum((*found, *_calls(job, link, link.push, keys + job.pushed_bytes)))
+    found += _calls(job, link, link.push, keys + job.pushed_bytes)
+    if job.roles.reader.role == "whole":
+        found.append(copy_cost(job, "download"))
+    return Breakdown.sum(found)
 
 
 def _pushed_to_devices(job: Job) -> Breakdown:
@@ -184,12 +228,12 @@ def _gather_cost(job: Job, table: Table) -> Breakdown:
     gathered = all_gather_time(of_all * (KEY_BYTES + width), job.replicas)
     return Breakdown.sum(
         (
-            _copied(job, "download", of_one * width),
+            copied(job, "download", of_one * width),
             Breakdown.of("all-gather", gathered, "network"),
             route_cost(of_all, constants=job.constants),
             # Of each gradient: read, and added to what is there of its row.
             Breakdown.of("merge", core.elementwise.at(3 * of_all * width), "worker"),
-            _copied(job, "upload", job.rows_of_all(table) * width),
+            copied(job, "upload", job.rows_of_all(table) * width),
         )
     )
 
@@ -197,7 +241,7 @@ def _gather_cost(job: Job, table: Table) -> Breakdown:
 def copy_cost(job: Job, label: str) -> Breakdown:
     """Returns the cost of a batch and its pulled rows to the device, or of gradients back."""
     size = job.pulled_bytes + job.batch_bytes if label == "upload" else job.pushed_bytes
-    return _copied(job, label, size)
+    return copied(job, label, size)
 
 
 def _seconds_of(rates: Sequence[Rate]) -> Curve:
@@ -206,7 +250,8 @@ def _seconds_of(rates: Sequence[Rate]) -> Curve:
     )
 
 
-def _copied(job: Job, label: str, num_bytes: float) -> Breakdown:
+def copied(job: Job, label: str, num_bytes: float) -> Breakdown:
+    """Returns the cost of an `upload` or a `download` of so many bytes; none on a CPU."""
     cluster, dense = job.cluster, job.roles.dense
     if job.dense_rates.is_cpu or not num_bytes:
         return Breakdown()

@@ -22,8 +22,11 @@ class ComputeRates:
         elementwise: Seconds over bytes, read and written, of any other op.
         launch: Of one kernel: what the thread takes to start it.
         kernel: Least time of one on a device that is no CPU.
-        step: Of one step, whatever the model.
+        step: Of one step, whatever the model: of the thread that trains, on a core.
+        step_wait: Likewise, on none.
+        step_aside: Of a core of other threads meanwhile.
         row_byte: Of a byte of the rows that a step gets, beside what its ops do with them.
+        row_aside: Likewise, of a core of other threads meanwhile.
         linear: Seconds over FLOPs of one matmul of a batch with a layer's weights, in the
             mean of forward and both gradients; None is as any other matmul.
         ops: By kind, seconds over bytes of an op's forward and backward together,
@@ -40,7 +43,10 @@ class ComputeRates:
     ops: Mapping[str, Curve]
     is_cpu: bool
     assumed: tuple[str, ...] = ()
+    step_wait: float = 0.0
+    step_aside: float = 0.0
     row_byte: float = 0.0
+    row_aside: float = 0.0
     linear: Curve | None = None
 
 
@@ -88,7 +94,10 @@ def compute_rates(
         moved = Curve.of([(bandwidth * 1e-3, 1e-3)])
     on_device = {"host": found.name, "device": device}
     launches = cluster.rates_of("launch", **on_device)
-    steps = cluster.rates_of("dense_step", **on_device)
+    steps = {
+        side: cluster.rates_of("dense_step", side=side, **on_device)
+        for side in ("worker", "wait", "aside")
+    }
     linears = cluster.rates_of("linear", **on_device)
     ops: dict[str, list[tuple[float, float]]] = {}
     for measured in cluster.rates_of("op", **on_device):
@@ -98,13 +107,21 @@ def compute_rates(
         moved,
         launch=launches[0].value.median if launches else constants.launch,
         kernel=constants.kernel,
-        step=steps[0].value.median if steps else constants.step,
+        step=_least(steps["worker"]) if steps["worker"] else constants.step,
+        step_wait=_least(steps["wait"]),
+        step_aside=_least(steps["aside"]),
         ops={kind: Curve.of(points) for kind, points in ops.items()},
         is_cpu=is_cpu,
         assumed=tuple(assumed),
-        row_byte=_slope(steps),
+        row_byte=_slope(steps["worker"]) + _slope(steps["wait"]),
+        row_aside=_slope(steps["aside"]),
         linear=Curve.of([_linear_point(rate) for rate in linears]) if linears else None,
     )
+
+
+def _least(rates: Sequence[Rate]) -> float:
+    """Returns the seconds of the smallest size; 0 if nobody measured any."""
+    return rates[0].value.median if rates else 0.0
 
 
 def _slope(rates: Sequence[Rate]) -> float:

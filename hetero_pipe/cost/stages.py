@@ -5,33 +5,38 @@ from collections.abc import Iterator
 from hetero_pipe.cost.comm import all_reduce_time
 from hetero_pipe.cost.compute import TABLE_OPS, op_cost, optimizer_cost
 from hetero_pipe.cost.curve import Curve
-from hetero_pipe.cost.exchange import copy_cost, predict_pull, predict_push
+from hetero_pipe.cost.exchange import copied, predict_aside, predict_pull, predict_push
 from hetero_pipe.cost.job import Job
 from hetero_pipe.cost.table import route_cost
 from hetero_pipe.plan import Breakdown, Part, StagePrediction
 
-__all__ = ["answer_cost", "predict_stages"]
+__all__ = ["predict_stages"]
+
+
+NOTHING = Breakdown()
 
 
 def predict_stages(job: Job) -> Iterator[StagePrediction]:
     """Yields the stages of one worker of each role, in order, each as busy as it costs."""
     role = job.roles.reader.role
 
-    def stage(name: str, cost: Breakdown, role: str = role) -> StagePrediction:
-        cost = _beside_others(job, name, cost)
-        return StagePrediction(name, role, cost, cost.total)
+    def stage(
+        name: str, cost: Breakdown, role: str = role, aside: Breakdown = NOTHING
+    ) -> StagePrediction:
+        cost, aside = (_beside_others(job, name, each) for each in (cost, aside))
+        return StagePrediction(name, role, cost, cost.total, aside)
 
     yield stage("read", job.once("read", lambda: read_cost(job)))
     yield stage("route", job.once("route", lambda: _route(job)))
-    yield stage("pull", predict_pull(job))
+    yield stage("pull", predict_pull(job), aside=predict_aside(job, "pull"))
     if role == "sparse":
         send = send_cost(job)
         yield stage("send", send)
-        yield stage("dense", dense_cost(job), "dense")
+        yield stage("dense", dense_cost(job), "dense", aside=_dense_aside(job))
         yield stage("recv", send)
     else:
-        yield stage("dense", dense_cost(job))
-    yield stage("push", predict_push(job))
+        yield stage("dense", dense_cost(job), aside=_dense_aside(job))
+    yield stage("push", predict_push(job), aside=predict_aside(job, "push"))
 
 
 def _beside_others(job: Job, stage: str, cost: Breakdown) -> Breakdown:
@@ -79,14 +84,40 @@ def dense_cost(job: Job) -> Breakdown:
     if job.most.num_dense > 1:
         key = ("all-reduce", workers.is_sync, workers.average_every)
         found.append(job.least_over_replicas(key, _reduce_cost))
-    found.append(Breakdown.of("step", job.dense_rates.step, "worker"))
-    is_sparse = job.roles.reader.role == "sparse"
+    rates = job.dense_rates
+    found.append(Breakdown.of("step", rates.step, "worker"))
+    found.append(Breakdown.of("step", rates.step_wait, "wait"))
     # Whether they are finite is found out, and gradients of their size are made.
-    rows = job.sent_floats if is_sparse else job.pushed_bytes
-    found.append(Breakdown.of("rows", rows * job.dense_rates.row_byte, "worker"))
-    if not is_sparse:
-        # Their way back, or the device's look at all of them before it: as long, about.
-        found.append(copy_cost(job, "download"))
+    resource = "worker" if rates.is_cpu else "device"
+    found.append(Breakdown.of("rows", _row_bytes(job) * rates.row_byte, resource))
+    return Breakdown.sum(found)
+
+
+def _row_bytes(job: Job) -> float:
+    """Returns the bytes of the gradients that a dense step gives."""
+    return job.sent_floats if job.roles.reader.role == "sparse" else job.pushed_bytes
+
+
+def _dense_aside(job: Job) -> Breakdown:
+    """Returns what is done for the dense stage beside its time, or while it waits.
+
+    It looks whether the device has ended. In a dense worker, messages are received, copied
+    to the device and back, and sent.
+    """
+    rates = job.dense_rates
+    on_device = dense_cost(job).on("device")
+    found = [
+        Breakdown.of("look", on_device * job.constants.look, "worker"),
+        Breakdown.of("step", rates.step_aside, "worker"),
+        Breakdown.of("rows", _row_bytes(job) * rates.row_aside, "worker"),
+    ]
+    if job.roles.reader.role == "sparse":
+        found += [
+            *_message(job),
+            copied(job, "upload", job.sent_floats),
+            copied(job, "download", job.sent_floats),
+            *_message(job),
+        ]
     return Breakdown.sum(found)
 
 
@@ -146,13 +177,6 @@ def _sent(job: Job) -> Breakdown:
         seconds = job.ways(reader.names[0], far).time(job.sent_bytes)
         found.append(Breakdown.of("network", away * seconds, "network"))
     return Breakdown.sum(found)
-
-
-def answer_cost(job: Job) -> Breakdown:
-    """Returns what a dense worker takes beside its stages, to receive cuts and to answer."""
-    if job.roles.reader.role != "sparse":
-        return Breakdown()
-    return _beside_others(job, "send", Breakdown.sum(_message(job)).times(2))
 
 
 def _message(job: Job) -> Iterator[Breakdown]:

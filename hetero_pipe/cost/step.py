@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from hetero_pipe.plan import Breakdown, Part
 
-__all__ = ["cores_time", "gate_time", "pipelined_step_time", "step_bounds"]
+__all__ = ["cores_time", "gate_time", "pipelined_step_time", "queued_step_time", "step_bounds"]
 
 
 def pipelined_step_time(stage_times: Sequence[float], num_micro_batches: int) -> float:
@@ -49,6 +49,48 @@ def gate_time(cycle: Iterable[float], staleness: int) -> float:
     3.0
     """
     return sum(cycle) / (1 + staleness)
+
+
+def queued_step_time(cycle: Sequence[float], staleness: int, *, chance: float) -> float:
+    """Returns the mean time of a step whose batches also wait for one another in the cycle.
+
+    `gate_time` has `1 + staleness` batches in a cycle that never meet, as if each stage took
+    the same time always. Where times vary, a batch finds others where it comes: those that
+    wait there, and half of the one that is served. With n batches, and what a stage holds
+    with one less::
+
+        R_i = t_i * (1 + chance * (waiting_i + served_i / 2))    T(n) = max(sum(R_i) / n, t_i)
+
+    Args:
+        cycle: Seconds of each stage between a pull and its push.
+        staleness: Pushes that a pull may miss.
+        chance: That batches come as by chance, not always when nobody is there; of 0 this is
+            `gate_time`, or the longest stage.
+
+    Reference:
+        Reiser and Lavenberg, "Mean-Value Analysis of Closed Multichain Queuing
+        Networks", JACM 1980; the half is the mean residual of times that do not vary.
+
+    >>> queued_step_time([2.0, 3.0, 1.0], 1, chance=0.0)
+    3.0
+    >>> round(queued_step_time([2.0, 3.0, 1.0], 1, chance=1.0), 2)
+    3.58
+    """
+    times = [each for each in cycle if each > 0]
+    if not times:
+        return 0.0
+    longest = max(times)
+    ahead = [0.0] * len(times)  # of a batch that comes: what it waits, in times of the stage
+    step = sum(times)
+    for n in range(1, staleness + 2):
+        waited = [t * (1 + chance * before) for t, before in zip(times, ahead, strict=True)]
+        step = max(sum(waited) / n, longest)
+        # Where more wait than the step has room for, it is at the longest.
+        spare = n - sum(waited) / step
+        found = [each / step for each in waited]
+        found[times.index(longest)] += spare
+        ahead = [has - t / step / 2 for has, t in zip(found, times, strict=True)]
+    return step
 
 
 def cores_time(costs: Iterable[tuple[Breakdown, float, tuple[str, ...]]], cores: int) -> float:

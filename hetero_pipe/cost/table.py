@@ -14,6 +14,7 @@ __all__ = [
     "CallRates",
     "Link",
     "TableRates",
+    "aside_call_cost",
     "call_cost",
     "measured_call_cost",
     "pull_cost",
@@ -63,11 +64,13 @@ class CallRates:
         worker: Seconds of a core of who calls.
         server: Of one of who answers.
         wait: Of none.
+        aside: Of both of them, at the same time as those.
     """
 
     worker: Curve
     server: Curve
     wait: Curve
+    aside: Curve
 
     @staticmethod
     def of(cluster: Cluster, host: str, what: str) -> "CallRates | None":
@@ -232,6 +235,24 @@ def measured_call_cost(rates: CallRates, num_bytes: float, link: Link) -> Breakd
             Breakdown.of("call", rates.wait.at(of_busiest), "wait"),
         )
     )
+
+
+def aside_call_cost(rates: CallRates, num_bytes: float, link: Link) -> Breakdown:
+    """Returns what cores do for such requests at the same time, at either end.
+
+    They share it as they share what is not aside.
+    """
+    of_each = num_bytes / (link.most_servers or link.num_servers)
+    of_busiest = num_bytes * link.share
+    found = []
+    for resource, curve, size, times in (
+        ("worker", rates.worker, of_each, link.num_servers),
+        ("server", rates.server, of_busiest, 1),
+    ):
+        both = rates.worker.at(size) + rates.server.at(size)
+        seconds = times * rates.aside.at(size) * curve.at(size) / both if both else 0.0
+        found.append(Breakdown.of("call", seconds, resource))
+    return Breakdown.sum(found)
 
 
 def call_cost(num_servers: int, *, call: float, call_cpu: float) -> Breakdown:

@@ -20,6 +20,7 @@ __all__ = ["OP_KINDS", "profile_ops", "profile_steps"]
 
 BATCH = None
 SLOTS, DIM, WIDTH = 26, 16, 400  # a CTR model's: embeddings and the layers of its MLP
+LEAST = 1e-9  # seconds, of what is measured to be nothing
 DISTINCT = 3  # keys of a batch by its distinct ones
 NUM_ROWS = 16384  # of a step with many
 
@@ -86,21 +87,35 @@ def profile_ops(host: str, device: Device, sampling: Sampling) -> Iterator[Rate]
     yield from profile_steps(host, device, sampling)
 
 
-def profile_steps(host: str, device: Device, sampling: Sampling) -> Iterator[Rate]:
-    """Yields `launch`, and `dense_step` with few rows and with many.
+def profile_steps(
+    host: str,
+    device: Device,
+    sampling: Sampling,
+    *,
+    model: paddle.nn.Layer | None = None,
+) -> Iterator[Rate]:
+    """Yields `launch`, and the sides of `dense_step` with few rows and with many.
+
+    On a CPU a step is all on a core. Elsewhere its thread is on one, or waits for the
+    device; other threads may have cores meanwhile.
 
     Args:
         host: Name of this one.
         device: As of `profile_ops`.
         sampling: The effort.
+        model: With one Embedding of slot `slot` and of so many weights a row as `DIM`, which
+            computes nothing that counts; None is one of `launch`es, which are taken off.
     """
     group = device.name.partition(":")[0]
-    launch = Spread.of([t / 2 for t in _times(device, 1, OPS[3], sampling)[1]])
-    yield Rate("launch", host, launch, device=group)
+    launches = 0.0
+    if model is None:
+        launch = Spread.of([t / 2 for t in _times(device, 1, OPS[3], sampling)[1]])
+        yield Rate("launch", host, launch, device=group)
+        model, launches = _StepModel(), _StepModel.NUM_OPS * launch.median
     for num_rows in (_StepModel.BATCH, NUM_ROWS):
-        taken = _step_times(device, num_rows, sampling)
-        times = [max(t - _StepModel.NUM_OPS * launch.median, 1e-6) for t in taken]
-        yield Rate("dense_step", host, Spread.of(times), device=group, size=4 * num_rows * DIM)
+        for side, times in _step_times(model, device, num_rows, launches, sampling).items():
+            size = 4 * num_rows * DIM
+            yield Rate("dense_step", host, Spread.of(times), device=group, side=side, size=size)
 
 
 def _all_times(
@@ -211,9 +226,11 @@ class _StepModel(paddle.nn.Layer):  # type: ignore[misc]  # paddle has no types
         return self.embedding(batch).flatten(1).sum(axis=1)
 
 
-def _step_times(device: Device, num_rows: int, sampling: Sampling) -> list[float]:
-    """Returns the seconds of a step of next to no model, with so many rows, in each sample."""
-    model, size = _StepModel(), _StepModel.BATCH
+def _step_times(
+    model: paddle.nn.Layer, device: Device, num_rows: int, launches: float, sampling: Sampling
+) -> dict[str, list[float]]:
+    """Returns the seconds by side of a step with so many rows, in each sample."""
+    size = _StepModel.BATCH
     keys = np.arange(size, dtype=np.uint64)
     batch = Batch({"slot": Bags(keys)}, np.empty((size, 0), np.float32), np.zeros(size, np.float32))
     lookup = Lookup.of(batch, ("slot",), np.arange(size))
@@ -221,19 +238,35 @@ def _step_times(device: Device, num_rows: int, sampling: Sampling) -> list[float
     tables = {name: TableRows(rows, lookup) for name in find_embeddings(model)}
     dense = DenseStep(model, loss=None, optimizer=None, device=device)
 
-    def upload() -> None:
+    def step() -> tuple[float, float, float]:
         uploaded = dense.upload(batch, tables)
         if device.name != "cpu":
             paddle.device.synchronize(device.name)
-        uploaded.give_back()
-
-    def step() -> None:
-        output = dense.train(0, batch, tables)
+        begin = _clocks()
+        output = dense.train(0, batch, tables, uploaded=uploaded)
+        wall, thread, process = (now - then for now, then in zip(_clocks(), begin, strict=True))
         for name in output.gradients:
             output.gradients[name]  # waits until it is there
+        return wall, thread, process
 
-    copied = Spread.of(_device_times(device, upload, sampling)).median
-    return [max(t - copied, 1e-6) for t in _device_times(device, step, sampling)]
+    once = max(step()[0] for _ in range(3))
+    num_steps = max(1, round(sampling.min_seconds / once))
+    sides = ("worker",) if device.name == "cpu" else ("worker", "wait", "aside")
+    found: dict[str, list[float]] = {side: [] for side in sides}
+    for _ in range(sampling.num_samples):
+        laps = np.median([step() for _ in range(num_steps)], axis=0)
+        wall, thread, process = (float(lap) for lap in laps)
+        if device.name == "cpu":
+            found["worker"].append(max(process - launches, LEAST))
+            continue
+        found["worker"].append(max(thread - launches, LEAST))
+        found["wait"].append(max(wall - thread, LEAST))
+        found["aside"].append(max(process - thread, LEAST))
+    return found
+
+
+def _clocks() -> tuple[float, float, float]:
+    return time.perf_counter(), time.thread_time(), time.process_time()
 
 
 def _leaf(device: Device, shape: tuple[int, ...]) -> paddle.Tensor:

@@ -96,6 +96,10 @@ class Breakdown:
         """Returns how much of it is on any of these resources."""
         return math.fsum(part.amount for part in self.parts if part.resource in resources)
 
+    def only(self, *resources: str) -> "Breakdown":
+        """Returns the parts of it that are on any of these resources."""
+        return Breakdown(tuple(part for part in self.parts if part.resource in resources))
+
     def times(self, factor: float) -> "Breakdown":
         """Returns it so many times."""
         return self.map(lambda part: part.amount * factor)

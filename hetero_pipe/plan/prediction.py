@@ -1,6 +1,6 @@
 """Prediction: what a plan is expected to do, and why."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hetero_pipe.plan.breakdown import Breakdown, Part
 
@@ -16,17 +16,24 @@ class StagePrediction:
         role: Of the workers that have it, one of `ROLES`.
         cost: Its seconds if nothing else ran, by what they are spent on.
         busy: Seconds that it is at work while all else runs, too: it may wait for a core.
+        aside: Seconds on cores that other threads take for it, beside its own.
     """
 
     name: str
     role: str
     cost: Breakdown
     busy: float
+    aside: Breakdown = field(default_factory=Breakdown)
 
     @property
     def cpu(self) -> float:
         """Seconds of it on a core of its worker."""
         return self.cost.on("worker")
+
+    @property
+    def whole_cost(self) -> Breakdown:
+        """Its seconds and those aside, which are more than its time."""
+        return self.cost + self.aside
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ import statistics
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,12 +13,11 @@ from predict import expect
 from run import Measured, device_environment
 
 from hetero_pipe.cluster import Cluster, Rate, Spread, load_cluster
+from hetero_pipe.cost import OnCores, beside_factors
 
 FOLDER = Path(__file__).parent
 REFERENCES = FOLDER / "references.toml"
 HOST = "here"
-ASIDE = ("step", "rows")  # of what is aside of a dense stage, in threads of the device
-LEAST, MOST = 0.5, 5.0  # times; what is beyond was disturbed
 
 
 def profiled(configs: Sequence[Config], *, folder: Path, is_quick: bool) -> Cluster:
@@ -81,8 +80,9 @@ def beside(cluster: Cluster, runs: Sequence[tuple[Config, Measured]]) -> Cluster
     # Of several processes, a part is what is left over when the others are known.
     for config, run in sorted(runs, key=lambda each: (each[0].servers, each[0].workers == "split")):
         call = statistics.fmean(found.get((config.device, "call"), [1.0]))
-        for kind, factor in _factors(cluster, config, run, call=call):
-            found[config.device, kind].append(min(max(factor, LEAST), MOST))
+        alone = expect(config, cluster)
+        for kind, factor in beside_factors(alone, _on_cores(config, run), call=call):
+            found[config.device, kind].append(factor)
     return cluster.with_rates(
         [
             Rate("beside", HOST, Spread.of([statistics.fmean(each)]), device=device, kind=kind)
@@ -91,44 +91,17 @@ def beside(cluster: Cluster, runs: Sequence[tuple[Config, Measured]]) -> Cluster
     )
 
 
-def _factors(
-    cluster: Cluster, config: Config, run: Measured, *, call: float
-) -> Iterator[tuple[str, float]]:
-    """Yields kinds of work, and seconds on a core by those that are predicted of each.
-
-    Args:
-        cluster: Without what is found here.
-        config: That ran.
-        run: What it took.
-        call: How many times as long calls take.
-    """
-    stages = {stage.name: stage for stage in expect(config, cluster).stages}
-    reader, dense = ("sparse ", "dense ") if config.workers == "split" else ("", "")
-    on_core = {name: stage["cpu"] for name, stage in run.stages.items()}
-
-    def predicted(resource: str, *labels: str) -> float:
-        parts = [part for stage in stages.values() for part in stage.whole_cost.parts]
-        return sum(p.amount for p in parts if p.resource == resource and p.label in labels)
-
-    yield "route", on_core[f"{reader}route"] / stages["route"].cost.on("worker")
-    looks = sum(part.amount for part in stages["dense"].aside.parts if part.label == "look")
-    yield "dense", on_core[f"{dense}dense"] / (stages["dense"].cost.on("worker") + looks)
-    if not config.servers:
-        for name in ("pull", "push"):
-            yield name, on_core[name] / stages[name].cost.on("worker")
-        return
-    # Calls and messages are in threads of gRPC, too: they are what is left over.
-    others = sum(part.amount for part in stages["dense"].aside.parts if part.label in ASIDE)
-    known = on_core[f"{reader}route"] + on_core[f"{dense}dense"] + others
-    known += predicted("worker", "upload", "download")
-    if config.workers == "whole":
-        yield "call", (run.cpu["whole"] - known) / predicted("worker", "call")
-        on_servers = sum(stage.whole_cost.on("server") for stage in stages.values())
-        yield "server", run.cpu["server 0"] / on_servers
-        return
-    known += call * predicted("worker", "call") + predicted("worker", "pool")
-    left = run.cpu["sparse"] + run.cpu["dense"] - known
-    yield "cut", left / predicted("worker", "message")
+def _on_cores(config: Config, run: Measured) -> OnCores:
+    """Returns what a run took on cores; of a split one, stages as a whole worker has them."""
+    is_split = config.workers == "split"
+    stages = {
+        name: run.stages[("dense " if name == "dense" else "sparse ") + name if is_split else name][
+            "cpu"
+        ]
+        for name in ("route", "pull", "dense", "push")
+    }
+    servers = sum(each for name, each in run.cpu.items() if name.startswith("server"))
+    return OnCores(stages, sum(run.cpu.values()) - servers, servers)
 
 
 def medians(clusters: Sequence[Cluster]) -> Cluster:

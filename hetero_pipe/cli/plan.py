@@ -16,7 +16,7 @@ from hetero_pipe.cli.model import load_model
 from hetero_pipe.cli.this_host import few_words, this_host
 from hetero_pipe.cluster import Cluster, load_cluster
 from hetero_pipe.codec import encode
-from hetero_pipe.cost import CostModel, Workload, load_corrections
+from hetero_pipe.cost import CostModel, Workload, load_corrections, workload_of
 from hetero_pipe.data import Reader, measure_statistics, read_csv, read_parquet
 from hetero_pipe.errors import ConfigError, PlanError
 from hetero_pipe.plan import MODES, WIRES
@@ -27,7 +27,6 @@ from hetero_pipe.planner import (
     Space,
     explain,
     propose,
-    workload_of,
 )
 
 __all__ = ["add_to"]

@@ -101,6 +101,10 @@ def _run(options: argparse.Namespace, _: Sequence[str]) -> int:
             for rate in _measure(host, options, sampling):
                 print(_line(rate), file=sys.stderr, flush=True)
                 rates.append(rate)
+            if options.link is None and has_paddle():
+                for rate in _measure_jobs(cluster.with_rates(rates), host, sampling):
+                    print(_line(rate), file=sys.stderr, flush=True)
+                    rates.append(rate)
     except KeyboardInterrupt:
         print("hetero-pipe: interrupted, nothing was written", file=sys.stderr)
         return INTERRUPTED
@@ -163,6 +167,19 @@ def _measure_devices(host: Host, sampling: Sampling) -> Iterator[Rate]:
                 f"hetero-pipe: host {host.name} has {name}, which this Paddle does not: no rates",
                 file=sys.stderr,
             )
+
+
+def _measure_jobs(cluster: Cluster, host: Host, sampling: Sampling) -> Iterator[Rate]:
+    """Yields what work takes longer in a job than alone, with the rates of all that is in one."""
+    from hetero_pipe import nn, trainer  # noqa: PLC0415  # Paddle is slow to load
+
+    measured = {rate.device for rate in cluster.rates_of("op", host=host.name)}
+    names = [device.names[0] for device in host.devices if device.name in measured]
+    for name in names:
+        with local_server() as server:
+            pair = server.address, server.pid
+            yield from trainer.profile_beside(cluster, host.name, name, sampling, server=pair)
+    nn.Device("cpu").enter()
 
 
 def _line(rate: Rate) -> str:

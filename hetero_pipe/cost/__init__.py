@@ -6,6 +6,7 @@ What runs have shown against it are `Corrections`, which it keeps in a file.
 It never searches for a plan and never runs one.
 """
 
+from hetero_pipe.cost.beside import OnCores, beside_factors
 from hetero_pipe.cost.comm import (
     Members,
     all_gather_time,
@@ -18,6 +19,7 @@ from hetero_pipe.cost.constants import Constants
 from hetero_pipe.cost.correction import Correction, Corrections, StagePlace
 from hetero_pipe.cost.correction_file import load_corrections, save_corrections
 from hetero_pipe.cost.curve import Curve
+from hetero_pipe.cost.data import workload_of
 from hetero_pipe.cost.learn import learn
 from hetero_pipe.cost.memory import cut_bytes, dense_memory, table_bytes
 from hetero_pipe.cost.model import CostModel
@@ -36,6 +38,7 @@ __all__ = [
     "Curve",
     "Link",
     "Members",
+    "OnCores",
     "Roles",
     "StagePlace",
     "TableRates",
@@ -43,6 +46,7 @@ __all__ = [
     "all_gather_time",
     "all_reduce_time",
     "all_to_all_time",
+    "beside_factors",
     "broadcast_time",
     "compute_rates",
     "cores_time",
@@ -61,4 +65,5 @@ __all__ = [
     "step_bounds",
     "table_bytes",
     "table_rates",
+    "workload_of",
 ]

@@ -54,9 +54,7 @@ def _bounds(
     yield from _network(job).items()
 
 
-def _cycle(
-    job: Job, stages: Sequence[StagePrediction], busy: Mapping[str, float]
-) -> list[float]:
+def _cycle(job: Job, stages: Sequence[StagePrediction], busy: Mapping[str, float]) -> list[float]:
     """Returns the seconds of all that is between a pull and its push, in turn.
 
     Args:

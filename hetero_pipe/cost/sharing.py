@@ -17,14 +17,27 @@ Reference:
     finite number of threads share, each of which is there once.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 __all__ = ["Thread", "expected_share", "shared_step_time", "stretches"]
 
-ITERATIONS = 40
-ROUNDS, CLOSE = 200, 1e-10
-"""Of the fixed point, at most; and how near is enough."""
+ROUNDS = 100
+"""Of a fixed point or a root, at most."""
+
+CLOSE = 1e-7
+"""By how much of it a root or a fixed point may be off."""
+
+TINY = 1e-12
+
+POINTS = 257
+"""Of the curve that is straight between them: a thread's stretch over who else is there."""
 
 
 @dataclass(frozen=True)
@@ -45,29 +58,35 @@ class Thread:
     is_in_cycle: bool = False
 
 
-def expected_share(others: int, present: float, cores: int) -> float:
+def expected_share(others: int, present: NDArray[Any], cores: int) -> NDArray[Any]:
     """Returns the mean share of a core that a thread gets beside others.
 
     Args:
         others: Threads of its machine.
-        present: Of them, in the mean.
+        present: Of them, in the mean: any number of cases.
         cores: Of the machine.
 
-    >>> expected_share(1, 1.0, cores=2), expected_share(3, 3.0, cores=2)
-    (1.0, 0.5)
+    >>> expected_share(3, np.array([0.0, 3.0]), cores=2).round(6).tolist()
+    [1.0, 0.5]
     """
-    if others < cores or present <= 0:
-        return 1.0
-    p = present / others
-    if p >= 1:
-        return cores / (others + 1)
+    if others < cores:
+        return np.ones(len(present))
+    p = np.clip(present / others, TINY, 1 - TINY)
+    log_p, log_q = np.log(p), np.log1p(-p)
     # The mean of C / (N + 1), and what min(1, .) takes from it where fewer than C are there.
-    found = cores * (1 - (1 - p) ** (others + 1)) / ((others + 1) * p)
-    probability = (1 - p) ** others
+    found: NDArray[Any] = cores * -np.expm1((others + 1) * log_q) / ((others + 1) * p)
     for n in range(cores - 1):
-        found += (1 - cores / (n + 1)) * probability
-        probability *= (others - n) / (n + 1) * p / (1 - p)
-    return min(found, 1.0)
+        ways = math.lgamma(others + 1) - math.lgamma(n + 1) - math.lgamma(others - n + 1)
+        found += (1 - cores / (n + 1)) * np.exp(ways + n * log_p + (others - n) * log_q)
+    shares: NDArray[Any] = np.minimum(found, 1.0)
+    return shares
+
+
+@cache
+def _stretch_table(others: int, cores: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Returns numbers of threads that are there, and one over what `expected_share` is of each."""
+    present = np.linspace(0.0, others, POINTS)
+    return present, np.maximum.accumulate(1 / expected_share(others, present, cores))
 
 
 def stretches(
@@ -82,26 +101,30 @@ def stretches(
         of_cycle: Of what is in the cycle, the share that is there beside the thread.
     """
     found = [1.0] * len(threads)
-    numbers = {host: sum(t.count for t in threads if t.host == host) for host in cores}
-    if all(numbers[host] <= cores[host] for host in numbers):
-        return found
-    weights = [of_cycle if thread.is_in_cycle else 1.0 for thread in threads]
-    for _ in range(ROUNDS):
-        there = [
-            min(thread.seconds * stretch / step, 1.0) * weight
-            for thread, stretch, weight in zip(threads, found, weights, strict=True)
-        ]
-        present = dict.fromkeys(cores, 0.0)
-        for thread, each in zip(threads, there, strict=True):
-            present[thread.host] += thread.count * each
-        before = found
-        found = [
-            1 / expected_share(numbers[t.host] - 1, present[t.host] - each, cores[t.host])
-            for t, each in zip(threads, there, strict=True)
-        ]
-        if all(now - then <= CLOSE * now for now, then in zip(found, before, strict=True)):
-            break
+    for host, number in cores.items():
+        places = [i for i, thread in enumerate(threads) if thread.host == host]
+        its = [threads[i] for i in places]
+        if sum(thread.count for thread in its) > number:
+            longer = _stretches(its, step, number, of_cycle)
+            for i, each in zip(places, longer, strict=True):
+                found[i] = each
     return found
+
+
+def _stretches(threads: Sequence[Thread], step: float, cores: int, of_cycle: float) -> list[float]:
+    counts = np.array([thread.count for thread in threads], float)
+    shares = np.array([thread.seconds / step for thread in threads])
+    weights = np.array([of_cycle if thread.is_in_cycle else 1.0 for thread in threads])
+    table = _stretch_table(int(counts.sum()) - 1, cores)
+    # From below, so that what they come to is the least.
+    found = np.ones(len(threads))
+    for _ in range(ROUNDS):
+        there = np.minimum(shares * found, 1.0) * weights
+        before, found = found, np.interp(counts @ there - there, *table)
+        if (found - before).max() <= CLOSE:
+            break
+    result: list[float] = found.tolist()
+    return result
 
 
 def shared_step_time(bound: float, at_least: Callable[[float], float]) -> float:
@@ -114,9 +137,18 @@ def shared_step_time(bound: float, at_least: Callable[[float], float]) -> float:
     if at_least(bound) <= bound:
         return bound
     low, high = bound, 2 * bound
-    while at_least(high) > high:
+    while (left := at_least(high) - high) > 0:
         low, high = high, 2 * high
-    for _ in range(ITERATIONS):
-        middle = (low + high) / 2
-        low, high = (low, middle) if at_least(middle) <= middle else (middle, high)
+    over = at_least(low) - low
+    # Regula falsi, with the end that stays weighed by half (Illinois).
+    for _ in range(ROUNDS):
+        if high - low <= CLOSE * high or left == 0:
+            break
+        middle = (low * left - high * over) / (left - over)
+        middle = min(max(middle, low + CLOSE / 4 * high), high - CLOSE / 4 * high)
+        found = at_least(middle) - middle
+        if found > 0:
+            low, over, left = middle, found, left / 2
+        else:
+            high, left, over = middle, found, over / 2
     return high

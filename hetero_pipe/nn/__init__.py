@@ -29,6 +29,7 @@ from hetero_pipe.nn.output import StepOutput
 from hetero_pipe.nn.profile import describe_devices, profile_copies, profile_device
 from hetero_pipe.nn.profile_ops import OP_KINDS, profile_ops, profile_steps
 from hetero_pipe.nn.random import load_random_state, random_state
+from hetero_pipe.nn.reference import ReferenceModel
 from hetero_pipe.nn.state import dense_state, load_dense_state
 from hetero_pipe.nn.trace import BatchSpec, trace
 
@@ -46,6 +47,7 @@ __all__ = [
     "Groups",
     "Loss",
     "PulledRows",
+    "ReferenceModel",
     "SparseForward",
     "SparseStep",
     "StepOutput",

@@ -7,7 +7,6 @@ never measures and never runs anything.
 from hetero_pipe.planner.aim import AIMS, Aim
 from hetero_pipe.planner.auto import AutoPlan, auto_plan
 from hetero_pipe.planner.box import Box, box_of
-from hetero_pipe.planner.data import workload_of
 from hetero_pipe.planner.explain import explain
 from hetero_pipe.planner.propose import Proposal, RunnerUp, propose
 from hetero_pipe.planner.search import Judge, Search
@@ -31,5 +30,4 @@ __all__ = [
     "explain",
     "propose",
     "strategies",
-    "workload_of",
 ]

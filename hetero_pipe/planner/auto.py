@@ -6,13 +6,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hetero_pipe.cluster import Cluster, discover, load_cluster
-from hetero_pipe.cost import Corrections, CostModel, learn, load_corrections, save_corrections
+from hetero_pipe.cost import (
+    Corrections,
+    CostModel,
+    learn,
+    load_corrections,
+    save_corrections,
+    workload_of,
+)
 from hetero_pipe.data import Batch, Reader, measure_statistics
 from hetero_pipe.errors import ConfigError, PlanError
 from hetero_pipe.graph import Graph
 from hetero_pipe.plan import Measured, Plan, StagePlan
 from hetero_pipe.planner.aim import Aim
-from hetero_pipe.planner.data import workload_of
 from hetero_pipe.planner.search import fits
 from hetero_pipe.planner.strategy import Strategy, Where
 

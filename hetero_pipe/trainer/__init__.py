@@ -6,6 +6,7 @@ where anything runs and imports nobody who does.
 
 from hetero_pipe.trainer.build import default_plan
 from hetero_pipe.trainer.callbacks import Callback, Progress, StepReport
+from hetero_pipe.trainer.profile import profile_beside
 from hetero_pipe.trainer.result import Evaluation, FitResult
 from hetero_pipe.trainer.trainer import Trainer
 
@@ -17,4 +18,5 @@ __all__ = [
     "StepReport",
     "Trainer",
     "default_plan",
+    "profile_beside",
 ]

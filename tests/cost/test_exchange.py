@@ -19,7 +19,7 @@ FOUR = workload(distinct={"users": [(1000, 900), (4000, 3000)], "items": [(1000,
 
 def stages(chosen, found=None):
     predicted = CostModel(known(), found or workload()).predict(chosen)
-    return {stage.name: stage.cost for stage in predicted.stages}
+    return {stage.name: stage.whole_cost for stage in predicted.stages}
 
 
 def amount(cost, label):

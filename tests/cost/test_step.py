@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hetero_pipe.cost import cores_time, gate_time, pipelined_step_time, step_bounds
+from hetero_pipe.cost.step import queued_step_time
 from hetero_pipe.plan import Breakdown
 
 NAMES = ("read", "route", "pull", "dense", "push")
@@ -91,3 +92,41 @@ def test_cores_count_only_what_is_on_them_and_as_often_as_it_runs():
 def test_bounds_come_largest_first_and_none_is_nothing():
     found = step_bounds({"a": 1.0, "b": 3.0, "c": 0.0, "d": 2.0})
     assert [(part.label, part.amount) for part in found] == [("b", 3.0), ("d", 2.0), ("a", 1.0)]
+
+
+# ---------------------------------------------------------------- batches that meet by chance
+
+SECONDS = st.lists(st.floats(0.01, 10.0), min_size=1, max_size=7)
+CHANCE = st.floats(0.0, 1.0)
+
+
+@given(SECONDS, st.integers(0, 5), CHANCE)
+def test_by_chance_a_step_is_never_shorter_than_always_in_time(cycle, staleness, chance):
+    found = queued_step_time(cycle, staleness, chance=chance)
+    in_time = max(gate_time(cycle, staleness), *cycle)
+    assert found >= in_time * (1 - 1e-9)
+    assert queued_step_time(cycle, staleness, chance=0.0) == pytest.approx(in_time)
+    if staleness == 0:  # nobody else is there
+        assert found == pytest.approx(sum(cycle))
+    # Nor is it longer than if a batch waited for all others everywhere.
+    assert found <= sum(cycle) * (1 + 1e-9)
+
+
+@given(SECONDS, st.integers(0, 5), CHANCE, st.floats(0.0, 5.0), st.data())
+def test_by_chance_a_longer_stage_is_never_a_shorter_step(cycle, staleness, chance, more, data):
+    place = data.draw(st.integers(0, len(cycle) - 1))
+    longer = [t + more * (i == place) for i, t in enumerate(cycle)]
+    before, after = (queued_step_time(each, staleness, chance=chance) for each in (cycle, longer))
+    assert after >= before * (1 - 1e-6)
+
+
+@given(SECONDS, st.integers(0, 5), CHANCE)
+def test_by_chance_more_staleness_is_never_slower(cycle, staleness, chance):
+    found = [queued_step_time(cycle, k, chance=chance) for k in (staleness, staleness + 1)]
+    assert found[1] <= found[0] * (1 + 1e-6)
+
+
+def test_two_batches_in_two_equal_stages_by_hand():
+    # Alone, each holds half of a step of 2; so a batch finds the other with 1/2 where it comes,
+    # of which 1/4 is served already.
+    assert queued_step_time([1.0, 1.0], 1, chance=1.0) == pytest.approx(1.25)

@@ -28,6 +28,7 @@ def rates():
 
 def test_each_kind_and_what_a_step_adds_is_measured(rates):
     assert {rate.kind for rate in rates if rate.what == "op"} == set(OP_KINDS)
+    assert {rate.side for rate in rates if rate.what == "dense_step"} == {"worker"}
     others = [(rate.what, rate.size) for rate in rates if rate.what != "op"]
     assert others == [
         ("linear", 64),

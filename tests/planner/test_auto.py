@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from hetero_pipe.cluster import Cluster, Device, Host
-from hetero_pipe.cost import Constants, CostModel
+from hetero_pipe.cost import Constants, CostModel, workload_of
 from hetero_pipe.data import Bags, Batch
 from hetero_pipe.errors import ConfigError, PlanError
 from hetero_pipe.plan import Measured, MeasuredStage
-from hetero_pipe.planner import auto_plan, workload_of
+from hetero_pipe.planner import auto_plan
 from tests.planner.problems import GB, graph_of
 
 GRAPH = graph_of([16, 4], keys=1.0)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from hetero_pipe.cost import Workload
+from hetero_pipe.cost.workload import Workload
 from hetero_pipe.data import DataStatistics
 from hetero_pipe.errors import ConfigError
 from hetero_pipe.graph import Graph

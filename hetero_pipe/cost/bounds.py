@@ -7,11 +7,10 @@ from functools import partial
 
 from hetero_pipe.cost.job import Job
 from hetero_pipe.cost.memory import KEY_BYTES
-from hetero_pipe.cost.roles import Roles
 from hetero_pipe.cost.sharing import Sharing, shared_step_time
 from hetero_pipe.cost.stages import answer_cost
 from hetero_pipe.cost.step import cores_time, gate_time, step_bounds
-from hetero_pipe.cost.traffic import Flow, network_times
+from hetero_pipe.cost.traffic import Flow, first_machine_times, network_times
 from hetero_pipe.plan import Part, StagePrediction
 
 __all__ = ["predict_bounds", "predict_loads", "stretched"]
@@ -116,25 +115,23 @@ def _network(job: Job) -> dict[str, float]:
     each number of machines, so that it is least at one of the corners. What leaves
     others, or several, does not, and bounds nothing then.
     """
-    corners = list(job.roles.corners(job.fewest, job.most))
-    of_first, times = len(corners) > 1, []
-    for roles in corners:
-        flows = tuple(_flows(job, roles))
-        find = partial(network_times, flows, job.cluster, of_first=of_first)
-        times.append(job.once(("network", of_first, flows), find))
-    if not of_first:
-        return times[0]
-    names = [f"network of {host.name}" for host in job.cluster.hosts]
-    return {name: min(each.get(name, 0.0) for each in times) for name in names}
+    flows = tuple(_flows(job))
+    numbers = {
+        few.role: (few.machines, many.machines)
+        for few, many in zip(job.fewest.processes, job.most.processes, strict=True)
+    }
+    if any(few < many for few, many in numbers.values()):
+        return first_machine_times(flows, job.cluster, numbers)
+    return job.once(("network", flows), partial(network_times, flows, job.cluster))
 
 
-def _flows(job: Job, roles: Roles) -> Iterator[Flow]:
+def _flows(job: Job) -> Iterator[Flow]:
     """Yields what goes over links between processes in one step of all readers.
 
     An all-reduce goes its own ways, and is in the dense stage alone.
     """
-    reader, servers, dense = roles.reader, roles.servers, roles.dense
-    num = job.roles.num_readers
+    roles = job.roles
+    reader, servers, dense, num = roles.reader, roles.servers, roles.dense, roles.num_readers
     if servers is not None:
         keys = sum(job.pulled_rows(t) + job.rows(t) for t in job.tables("host")) * KEY_BYTES
         yield Flow(reader, servers, num * (keys + job.pushed_bytes))
@@ -148,12 +145,16 @@ def stretched(
     job: Job,
     stages: Sequence[StagePrediction],
     loads: Mapping[str, float],
-    bounds: Sequence[Part],
+    bounds: tuple[Part, ...],
 ) -> tuple[tuple[StagePrediction, ...], tuple[Part, ...]]:
     """Returns stages as their clocks will show them, longer where cores are short, and the bounds.
 
     If that makes a step longer than any bound, it is the first of them: the stage, or the
     gate, beside all others.
+
+    Of all plans between two it is so, too: by samples, what all others hold of cores is
+    no less in any of them, nor is what a stage costs. A shorter step than the one that is
+    found here would be too short for its own stages.
 
     Args:
         job: Has the stages.
@@ -163,22 +164,22 @@ def stretched(
     """
     cores = {host.name: host.cores for host in job.cluster.hosts}
     held = {host: load * cores[host] for host, load in loads.items()}
-    times = {s.name: job.roles.readers_per_dense if s.role == "dense" else 1.0 for s in stages}
+    own = {stage.name: _own_load(job, stage) for stage in stages}
     sharings = {stage.name: _sharing(job, stage) for stage in stages}
     cycle = {s.name: _in_turn(job, s) for s in stages if s.name not in ("read", "route")}
 
     def others(*names: str) -> Mapping[str, float]:
         return {
-            host: max(load - sum(times[n] * sharings[n].cores.get(host, 0.0) for n in names), 0.0)
+            host: max(load - sum(own[name].get(host, 0.0) for name in names), 0.0)
             for host, load in held.items()
         }
 
-    beside = {name: others(name) for name in times}
+    beside = {name: others(name) for name in own}
     # What one batch asks for in turn does not wait for itself.
     beside_cycle = others(*cycle)
 
-    def busy(name: str, step: float) -> float:
-        return sharings[name].seconds(step, beside[name], cores)
+    def busy(name: str, step: float, times: float = 1.0) -> float:
+        return times * sharings[name].seconds(step, beside[name], cores)
 
     def gate(step: float) -> float:
         found = [
@@ -187,8 +188,7 @@ def stretched(
         return gate_time(found, job.plan.staleness)
 
     at_least: dict[str, Callable[[float], float]] = {
-        stage.name: partial(_times, _turns(job, stage), partial(busy, stage.name))
-        for stage in stages
+        stage.name: partial(busy, stage.name, times=_turns(job, stage)) for stage in stages
     }
     if job.plan.workers.mode != "async":
         at_least["gate"] = gate
@@ -197,20 +197,40 @@ def stretched(
     if shared > bounds[0].amount:
         slowest = max(at_least, key=lambda name: at_least[name](seconds))
         bounds = (Part(f"{slowest}, cores shared", shared), *bounds)
+    if job.fewest is not job.most:
+        return tuple(stages), bounds  # of several plans no clock is shown
     shown = (replace(s, busy=max(busy(s.name, seconds), s.busy)) for s in stages)
     return tuple(shown), tuple(bounds)
 
 
-def _times(factor: float, seconds: Callable[[float], float], step: float) -> float:
-    return factor * seconds(step)
-
-
 def _sharing(job: Job, stage: StagePrediction) -> Sharing:
     """Returns what a stage holds of the cores of its own host and of the servers'."""
+    cores = _cores(job, stage, of_worker=1.0, of_server=1.0)
+    return Sharing(stage.cost.total - sum(cores.values()), cores)
+
+
+def _own_load(job: Job, stage: StagePrediction) -> dict[str, float]:
+    """Returns what of the load on the cores of each host is of a stage of one process.
+
+    Of all plans between two it is the most, as a share of the samples: of the one that has
+    the fewest processes of its role on a machine, and of the one that has the fewest readers.
+    """
+    few, many = job.fewest, job.most
+    if stage.role == "dense":
+        alone = job.roles.readers_per_dense * many.dense.per_machine / few.dense.per_machine
+    else:
+        alone = many.reader.per_machine / few.reader.per_machine
+    return _cores(job, stage, of_worker=alone, of_server=many.num_readers / few.num_readers)
+
+
+def _cores(
+    job: Job, stage: StagePrediction, *, of_worker: float, of_server: float
+) -> dict[str, float]:
+    """Returns the seconds of a stage on cores by host, so many times those of each side."""
     cores: dict[str, float] = defaultdict(float)
     roles = job.roles
     own = roles.dense if stage.role == "dense" else roles.reader
-    cores[own.host] += stage.cost.on("worker")
+    cores[own.host] += of_worker * stage.cost.on("worker")
     if roles.servers is not None:
-        cores[roles.servers.host] += stage.cost.on("server")
-    return Sharing(stage.cost.total - sum(cores.values()), dict(cores))
+        cores[roles.servers.host] += of_server * stage.cost.on("server")
+    return dict(cores)

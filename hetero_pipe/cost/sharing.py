@@ -16,7 +16,8 @@ from dataclasses import dataclass
 
 __all__ = ["Sharing", "shared_step_time"]
 
-ITERATIONS = 60
+ROUNDING = 1e-12
+"""Relative: how near to the least step the one that is found is."""
 
 
 @dataclass(frozen=True)
@@ -57,15 +58,29 @@ def shared_step_time(bound: float, at_least: Sequence[Callable[[float], float]])
         at_least: Of a step, seconds that it is not below: falls as the step rises.
     """
 
-    def is_enough(step: float) -> bool:
-        return all(least(step) <= step for least in at_least)
+    def over(step: float) -> float:
+        return max(least(step) for least in at_least) - step
 
-    if is_enough(bound):
+    low, over_low = bound, over(bound)
+    if over_low <= 0:
         return bound
-    low, high = bound, 2 * bound
-    while not is_enough(high):
-        low, high = high, 2 * high
-    for _ in range(ITERATIONS):
-        middle = (low + high) / 2
-        low, high = (low, middle) if is_enough(middle) else (middle, high)
+    high = 2 * bound
+    while (over_high := over(high)) > 0:
+        low, over_low, high = high, over_high, 2 * high
+    kept = 0  # the end that the last chord kept, negative for the low one
+    while high - low > ROUNDING * high:
+        middle = high - over_high * (high - low) / (over_high - over_low)
+        if not low < middle < high:  # as where the low end is too short for its load
+            middle = (low + high) / 2
+        if not low < middle < high:
+            break
+        if (found := over(middle)) > 0:
+            low, over_low = middle, found
+            # Of an end that stays, less is taken (Illinois): else it would stay for ever.
+            over_high *= 0.5 if kept > 0 else 1.0
+            kept = 1
+        else:
+            high, over_high = middle, found
+            over_low *= 0.5 if kept < 0 else 1.0
+            kept = -1
     return high

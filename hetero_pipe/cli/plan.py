@@ -5,7 +5,8 @@ import json
 import math
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from hetero_pipe.plan import MODES, WIRES
 from hetero_pipe.planner import (
     AIMS,
     Aim,
+    Progress,
     Proposal,
     Space,
     explain,
@@ -48,12 +50,15 @@ examples:
       --data 'day_*.parquet' --dense age,price --objective money --throughput 1e6 --json
 
 Where nothing fits, it says which table or stage, by how much, and the cheapest
-changes with which a plan would; it then exits with 3.
+changes with which a plan would; it then exits with 3, as it does if no plan was
+found in time. A search of over five seconds tells on stderr how far it is.
 """
 
 BATCHES = (256, 512, 1024, 2048, 4096, 8192)
 SAMPLE = Path("data/movielens/movielens.parquet")
 NO_PLAN = 3
+STOPPED = 130  # as a shell tells of a process that Ctrl-C has ended
+TOLD_EVERY = 5.0  # seconds
 CACHES = (0, 100_000, 1_000_000)
 
 
@@ -119,6 +124,14 @@ def add_to(commands: Any) -> None:  # argparse's sub-parsers, whose class is pri
 
 
 def _run(options: argparse.Namespace, _: Sequence[str]) -> int:
+    try:
+        return _plan(options)
+    except KeyboardInterrupt:
+        print("hetero-pipe: stopped, without a plan", file=sys.stderr)
+        return STOPPED
+
+
+def _plan(options: argparse.Namespace) -> int:
     aim = Aim(options.objective, options.throughput)
     space = _space(options)
     cluster = _cluster(options.cluster)
@@ -126,7 +139,7 @@ def _run(options: argparse.Namespace, _: Sequence[str]) -> int:
         workload = _workload(options)
     model = CostModel(cluster, workload, corrections=load_corrections(_profile(options.profile)))
     try:
-        proposal = propose(model, space, aim, seconds=options.seconds)
+        proposal = propose(model, space, aim, seconds=options.seconds, told=teller())
     except PlanError as error:
         print(f"hetero-pipe: error: {error}", file=sys.stderr)
         return NO_PLAN
@@ -137,6 +150,30 @@ def _run(options: argparse.Namespace, _: Sequence[str]) -> int:
     else:
         print(explain(proposal, samples=workload.samples))
     return 0
+
+
+def teller(clock: Callable[[], float] = time.monotonic) -> Callable[[Progress], None]:
+    """Returns what prints on stderr how far a search has come, every few seconds."""
+    start = last = clock()
+
+    def tell(progress: Progress) -> None:
+        nonlocal last
+        now = clock()
+        if now - last < TOLD_EVERY:
+            return
+        last = now
+        found = "no plan yet"
+        if progress.loss < math.inf:
+            gap = max(1 - progress.bound / progress.loss, 0.0) if progress.loss else 0.0
+            found = f"the best so far is at most {gap:.0%} from the best"
+        print(
+            f"hetero-pipe: {now - start:.0f} s, {progress.num_predicted:,} predictions, "
+            f"{progress.what}: {found}",
+            file=sys.stderr,
+            flush=True,
+        )
+
+    return tell
 
 
 def _space(options: argparse.Namespace) -> Space:

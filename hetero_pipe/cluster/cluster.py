@@ -80,6 +80,15 @@ class Cluster:
         return {name: host for host in self.hosts for name in host.names}
 
     @cached_property
+    def _by_name(self) -> dict[str, Host]:
+        """By the name of each host, and of each of its machines; a host's own comes first."""
+        found: dict[str, Host] = {}
+        for host in self.hosts:
+            for name in (host.name, *host.names):
+                found.setdefault(name, host)
+        return found
+
+    @cached_property
     def _network(self) -> Edges:
         groups = {group.name: group.names for group in self._groups}
         return wire("the cluster", self.links, groups)
@@ -94,7 +103,7 @@ class Cluster:
         Raises:
             ConfigError: There is none.
         """
-        found = next((host for host in self.hosts if name in (host.name, *host.names)), None)
+        found = self._by_name.get(name)
         if found is None:
             known = [*(host.name for host in self.hosts), *self._by_member]
             raise ConfigError(
@@ -189,6 +198,15 @@ class Cluster:
         """How much can leave some of the machines at once, whatever way it takes."""
         return borders_of(self._network, self._by_member)
 
+    @cached_property
+    def uplinks(self) -> dict[str, float]:
+        """By machine, the bytes/s that can leave it at once; a machine without others has none."""
+        return {
+            border.machines[0]: border.bandwidth
+            for border in self.borders
+            if len(border.machines) == 1
+        }
+
     def _passes(self, member: str, source: Place, hosts: tuple[str, str]) -> bool:
         host, slash, part = member.partition("/")
         if not slash:  # a switch or a fabric
@@ -220,6 +238,13 @@ class Cluster:
         found = [e for e in self.host(host).edges.get("cpu", ()) if e.target == "cpu"]
         return Path((found[0],)) if found else None
 
+    @cached_property
+    def _rates_by_what(self) -> dict[str, list[Rate]]:
+        found: dict[str, list[Rate]] = {}
+        for rate in self.rates:
+            found.setdefault(rate.what, []).append(rate)
+        return found
+
     def rates_of(self, what: str, **at: object) -> tuple[Rate, ...]:
         """Returns the rates of a kind that were measured at given values, by size.
 
@@ -229,8 +254,8 @@ class Cluster:
         """
         found = [
             rate
-            for rate in self.rates
-            if rate.what == what and all(getattr(rate, name) == at[name] for name in at)
+            for rate in self._rates_by_what.get(what, ())
+            if all(getattr(rate, name) == at[name] for name in at)
         ]
         return tuple(sorted(found, key=lambda rate: rate.size or 0))
 

@@ -1,16 +1,16 @@
 """Below what can a step not be? Each stage, the gate, the cores and the links bound it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
 from hetero_pipe.cost.job import Job
 from hetero_pipe.cost.memory import KEY_BYTES
-from hetero_pipe.cost.roles import Roles
-from hetero_pipe.cost.sharing import Thread, shared_step_time, stretches
+from hetero_pipe.cost.sharing import Sharing, shared_step_time
 from hetero_pipe.cost.step import cores_time, gate_time, queued_step_time, step_bounds
-from hetero_pipe.cost.traffic import Flow, network_times
-from hetero_pipe.plan import Breakdown, Part, StagePrediction
+from hetero_pipe.cost.traffic import Flow, first_machine_times, network_times
+from hetero_pipe.plan import Part, StagePrediction
 
 __all__ = ["predict_bounds", "predict_loads", "stretched"]
 
@@ -19,6 +19,9 @@ AHEAD = ("read", "route")
 
 MOVES = ("message", "upload", "download")
 """What a batch waits for of what is done aside of a stage."""
+
+SOME = 4
+"""Staleness below this is tried, if a plan allows more."""
 
 NOTED = 1.002
 """By how much less than it makes a step longer, sharing cores counts: its largest bound is to be
@@ -136,25 +139,23 @@ def _network(job: Job) -> dict[str, float]:
     each number of machines, so that it is least at one of the corners. What leaves
     others, or several, does not, and bounds nothing then.
     """
-    corners = list(job.roles.corners(job.fewest, job.most))
-    of_first, times = len(corners) > 1, []
-    for roles in corners:
-        flows = tuple(_flows(job, roles))
-        find = partial(network_times, flows, job.cluster, of_first=of_first)
-        times.append(job.once(("network", of_first, flows), find))
-    if not of_first:
-        return times[0]
-    names = [f"network of {host.name}" for host in job.cluster.hosts]
-    return {name: min(each.get(name, 0.0) for each in times) for name in names}
+    flows = tuple(_flows(job))
+    numbers = {
+        few.role: (few.machines, many.machines)
+        for few, many in zip(job.fewest.processes, job.most.processes, strict=True)
+    }
+    if any(few < many for few, many in numbers.values()):
+        return first_machine_times(flows, job.cluster, numbers)
+    return job.once(("network", flows), partial(network_times, flows, job.cluster))
 
 
-def _flows(job: Job, roles: Roles) -> Iterator[Flow]:
+def _flows(job: Job) -> Iterator[Flow]:
     """Yields what goes over links between processes in one step of all readers.
 
     An all-reduce goes its own ways, and is in the dense stage alone.
     """
-    reader, servers, dense = roles.reader, roles.servers, roles.dense
-    num = job.roles.num_readers
+    roles = job.roles
+    reader, servers, dense, num = roles.reader, roles.servers, roles.dense, roles.num_readers
     if servers is not None:
         keys = sum(job.pulled_rows(t) + job.rows(t) for t in job.tables("host")) * KEY_BYTES
         yield Flow(reader, servers, num * (keys + job.pushed_bytes))
@@ -168,91 +169,103 @@ def stretched(
     job: Job,
     stages: Sequence[StagePrediction],
     loads: Mapping[str, float],
-    bounds: Sequence[Part],
+    bounds: tuple[Part, ...],
 ) -> tuple[tuple[StagePrediction, ...], tuple[Part, ...]]:
     """Returns stages as their clocks will show them, longer where cores are short, and the bounds.
 
     If that makes a step longer than any bound, it is the first of them: the stage, or the
     gate, beside all others.
 
+    Of all plans between two it is so, too: by samples, what all others hold of cores is
+    no less in any of them, nor is what a stage costs. A shorter step than the one that is
+    found here would be too short for its own stages.
+
     Args:
         job: Has the stages.
         stages: As busy as they cost.
-        loads: As `predict_loads` returns them.
+        loads: Least time of a step by the cores of each host.
         bounds: Below which a step cannot be if each stage takes what it costs.
     """
-    shared = _Shared(job, stages, max(loads.values(), default=0.0))
-    seconds = shared_step_time(bounds[0].amount, lambda step: max(shared.at_least(step).values()))
-    least = seconds / NOTED
-    if least > bounds[0].amount:
-        found = shared.at_least(seconds)
-        slowest = max(found, key=found.__getitem__)
-        bounds = (Part(f"{slowest}, cores shared", least), *bounds)
-    busy = shared.busy(seconds)
-    shown = (replace(s, busy=max(busy[s.name], s.busy)) for s in stages)
+    cores = {host.name: host.cores for host in job.cluster.hosts}
+    held = {host: load * cores[host] for host, load in loads.items()}
+    own = {stage.name: _own_load(job, stage) for stage in stages}
+    sharings = {stage.name: _sharing(job, stage) for stage in stages}
+    cycle = [stage.name for stage in stages if stage.name not in AHEAD]
+
+    def others(name: str, *, share: float = 0.0) -> Mapping[str, float]:
+        """Returns what is held but by a stage, and by a share of all that are in its cycle."""
+
+        def left(host: str, load: float) -> float:
+            ours = sum(own[each].get(host, 0.0) for each in cycle if each != name)
+            return max(load - own[name].get(host, 0.0) - share * ours, 0.0)
+
+        return {host: left(host, load) for host, load in held.items()}
+
+    beside = {name: others(name) for name in own}
+    # A batch does not wait for itself, but for those that are under way with it. That more may
+    # be so makes nothing slower: at worst, they wait at the gate as with less.
+    allowed = {min(k, job.plan.staleness) for k in (*range(SOME), job.plan.staleness)}
+    beside_cycle = {
+        k: {name: others(name, share=1 / (1 + k)) for name in cycle} for k in sorted(allowed)
+    }
+    busiest = max(loads.values(), default=0.0)
+
+    def busy(name: str, step: float, times: float = 1.0) -> float:
+        return times * sharings[name].seconds(step, beside[name], cores)
+
+    def gate(step: float) -> float:
+        # The busier the cores, the more it is chance who is where when.
+        chance = min(busiest / step, 1.0) ** 2
+        found = []
+        for k, others_of in beside_cycle.items():
+            times = {name: sharings[name].seconds(step, others_of[name], cores) for name in cycle}
+            found.append(queued_step_time(_cycle(job, stages, times), k, chance=chance))
+        return min(found)
+
+    at_least: dict[str, Callable[[float], float]] = {
+        stage.name: partial(busy, stage.name, times=_turns(job, stage)) for stage in stages
+    }
+    if job.plan.workers.mode != "async":
+        at_least["gate"] = gate
+    seconds = shared_step_time(bounds[0].amount, list(at_least.values()))
+    shared = seconds / NOTED
+    if shared > bounds[0].amount:
+        slowest = max(at_least, key=lambda name: at_least[name](seconds))
+        bounds = (Part(f"{slowest}, cores shared", shared), *bounds)
+    if job.fewest is not job.most:
+        return tuple(stages), bounds  # of several plans no clock is shown
+    shown = (replace(s, busy=max(busy(s.name, seconds), s.busy)) for s in stages)
     return tuple(shown), tuple(bounds)
 
 
-class _Shared:
-    """The stages of a job as threads of its machines.
+def _sharing(job: Job, stage: StagePrediction) -> Sharing:
+    """Returns what a stage holds of the cores of its own host and of the servers'."""
+    cores = _cores(job, stage, of_worker=1.0, of_server=1.0)
+    return Sharing(stage.cost.total - sum(cores.values()), cores)
 
-    Args:
-        job: Has the stages.
-        stages: As busy as they cost.
-        load: Seconds of a step that the busiest machine's cores are.
+
+def _own_load(job: Job, stage: StagePrediction) -> dict[str, float]:
+    """Returns what of the load on the cores of each host is of a stage of one process.
+
+    Of all plans between two it is the most, as a share of the samples: of the one that has
+    the fewest processes of its role on a machine, and of the one that has the fewest readers.
     """
-
-    def __init__(self, job: Job, stages: Sequence[StagePrediction], load: float) -> None:
-        self._load = load
-        self._job = job
-        self._stages = stages
-        self._cores = {host.name: host.cores for host in job.cluster.hosts}
-        # Of each thread the stage that waits for it; none waits for what is done aside.
-        self._of: list[str] = []
-        self._threads: list[Thread] = []
-        for stage in stages:
-            for name, cost in ((stage.name, stage.cost), ("", stage.aside)):
-                for thread in _threads(job, stage, cost):
-                    self._of.append(name)
-                    self._threads.append(thread)
-        at_once = job.roles.num_readers * (1 + job.plan.staleness)
-        self._beside_cycle = 1 - 1 / at_once
-
-    def busy(self, step: float, *, of_cycle: float = 1.0) -> dict[str, float]:
-        """Returns the seconds of each stage in a step."""
-        found = {stage.name: stage.cost.total for stage in self._stages}
-        longer = stretches(self._threads, step, self._cores, of_cycle=of_cycle)
-        for name, thread, stretch in zip(self._of, self._threads, longer, strict=True):
-            if name:
-                found[name] += self._once(name, thread) * (stretch - 1)
-        return found
-
-    def _once(self, name: str, thread: Thread) -> float:
-        """Returns the seconds of a thread in one batch."""
-        is_dense = next(s for s in self._stages if s.name == name).role == "dense"
-        return thread.seconds / (self._job.roles.readers_per_dense if is_dense else 1.0)
-
-    def at_least(self, step: float) -> dict[str, float]:
-        """Returns below what a step cannot be if it is this long: it falls as the step rises."""
-        job, busy = self._job, self.busy(step)
-        found = {stage.name: _turns(job, stage) * busy[stage.name] for stage in self._stages}
-        if job.plan.workers.mode != "async":
-            busy = self.busy(step, of_cycle=self._beside_cycle)
-            cycle = _cycle(job, self._stages, busy)
-            # The busier the cores, the more it is chance who is where when.
-            chance = min(self._load / step, 1.0) ** 2
-            found["gate"] = queued_step_time(cycle, job.plan.staleness, chance=chance)
-        return found
+    few, many = job.fewest, job.most
+    if stage.role == "dense":
+        alone = job.roles.readers_per_dense * many.dense.per_machine / few.dense.per_machine
+    else:
+        alone = many.reader.per_machine / few.reader.per_machine
+    return _cores(job, stage, of_worker=alone, of_server=many.num_readers / few.num_readers)
 
 
-def _threads(job: Job, stage: StagePrediction, cost: Breakdown) -> Iterator[Thread]:
-    """Yields who computes a cost of a stage on the machines of its own host and the servers'."""
+def _cores(
+    job: Job, stage: StagePrediction, *, of_worker: float, of_server: float
+) -> dict[str, float]:
+    """Returns the seconds of a stage on cores by host, so many times those of each side."""
+    cores: dict[str, float] = defaultdict(float)
     roles = job.roles
-    is_in_cycle = stage.name not in AHEAD
     own = roles.dense if stage.role == "dense" else roles.reader
-    times = roles.readers_per_dense if stage.role == "dense" else 1.0
-    if seconds := cost.on("worker"):
-        yield Thread(own.host, seconds * times, own.per_machine, is_in_cycle)
-    if roles.servers is not None and (seconds := cost.on("server")):
-        count = roles.servers.per_machine * roles.num_readers
-        yield Thread(roles.servers.host, seconds, count, is_in_cycle)
+    cores[own.host] += of_worker * stage.cost.on("worker")
+    if roles.servers is not None:
+        cores[roles.servers.host] += of_server * stage.cost.on("server")
+    return dict(cores)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from hetero_pipe.cluster import Cluster, Edge, Path, Ways
 from hetero_pipe.cost.constants import Constants
+from hetero_pipe.cost.traffic import uplink
 from hetero_pipe.plan import ProcessPlan
 
 __all__ = ["Members", "all_gather_time", "all_reduce_time", "all_to_all_time", "broadcast_time"]
@@ -64,7 +65,10 @@ class Members:
         uplinks: dict[tuple[int, float], None] = {}  # equal ones once, in order
         if len(names) > 1:
             inter = cluster.ways(place(0, 0), place(len(names) - 1, 0))
+            uplinks = dict.fromkeys((1, uplink(cluster, name)) for name in names)
             for border in cluster.borders:
+                if len(border.machines) == 1:
+                    continue
                 inside = len(set(names).intersection(border.machines))
                 if 0 < inside < len(names):
                     uplinks[inside, border.bandwidth] = None

@@ -95,7 +95,10 @@ def _calls_aside(job: Job, stage: str) -> Breakdown:
 def _key(job: Job) -> tuple[Hashable, ...]:
     """Returns all that the way to rows of hosts depends on."""
     roles = job.roles
-    places = tuple((each.role, each.host, each.device) for each in roles.processes)
+    # Sparse workers pull whatever the dense ones are.
+    workers = [roles.reader] if roles.reader.role == "sparse" else [roles.reader, roles.dense]
+    asked = [*workers, *([roles.servers] if roles.servers else [])]
+    places = tuple((each.role, each.host, each.device) for each in asked)
     away = job.share_away(job.fewest.servers, job.most.servers)
     return (places, job.fewest.num_servers, job.most.num_servers, away, job.homes)
 

@@ -17,7 +17,7 @@ from hetero_pipe.cost.stages import predict_stages
 from hetero_pipe.cost.workload import Workload
 from hetero_pipe.errors import PlanError
 from hetero_pipe.graph import Graph
-from hetero_pipe.plan import Plan, Prediction
+from hetero_pipe.plan import MemoryPrediction, Plan, Prediction
 
 __all__ = ["CostModel"]
 
@@ -72,7 +72,7 @@ class CostModel:
             )
         return self.floor(plan, plan)
 
-    def floor(self, low: Plan, high: Plan) -> Prediction:
+    def floor(self, low: Plan, high: Plan, *, is_speed_only: bool = False) -> Prediction:
         """Returns a prediction that no plan between two is better than.
 
         No such plan has less memory, a lower price, or fewer seconds by samples. What
@@ -86,27 +86,37 @@ class CostModel:
             high: Has the most of all, and is the same plan otherwise. On a machine,
                 plans between have as many processes of the dense part as `low`, twice
                 that, and so on, or as many as this.
+            is_speed_only: Leaves out memory, and what was assumed and corrected.
 
         Raises:
             As `predict`.
         """
-        job, least = self._job(high, low, high), self._job(low, low, high)
+        job = self._job(high, low, high)
         plain = tuple(predict_stages(job))
         stages = self.applied.applied(plain, job.roles)
         loads = predict_loads(job, stages)
         bounds = predict_bounds(job, stages, loads)
-        # What shared cores add is not among what bounds all plans between two.
-        shown, bounds = stretched(job, stages, loads, bounds) if low is high else (stages, bounds)
-        return Prediction(
+        shown, bounds = stretched(job, stages, loads, bounds)
+        found = Prediction(
             step_seconds=bounds[0].amount,
             samples=float(job.batch * job.roles.num_readers),
             stages=shown,
-            memory=tuple(predict_memory(least)),
+            memory=(),
             bounds=bounds,
-            price_per_hour=_price(least),
+            price_per_hour=_price(self.cluster, job.fewest),
+        )
+        if is_speed_only:
+            return found
+        return replace(
+            found,
+            memory=self.memory_floor(low, high),
             assumed=(*job.dense_rates.assumed, *exchange_assumed(job)),
             corrected=tuple(self.applied.told(plain, job.roles)),
         )
+
+    def memory_floor(self, low: Plan, high: Plan) -> tuple[MemoryPrediction, ...]:
+        """Returns memory of which no plan between two needs less, as `floor` has it."""
+        return tuple(predict_memory(self._job(low, low, high)))
 
     def _job(self, plan: Plan, low: Plan, high: Plan) -> Job:
         if plan.batch_size is None:
@@ -130,14 +140,14 @@ class CostModel:
         )
 
 
-def _price(job: Job) -> float | None:
+def _price(cluster: Cluster, roles: Roles) -> float | None:
     """Returns what the machines cost that are used, an hour; None if one has no price."""
     used: dict[str, int] = {}
-    for processes in job.roles.processes:
+    for processes in roles.processes:
         used[processes.host] = max(used.get(processes.host, 0), processes.machines)
     total = 0.0
     for name, machines in used.items():
-        price = job.cluster.host(name).price_per_hour
+        price = cluster.host(name).price_per_hour
         if price is None:
             return None
         total += price * machines

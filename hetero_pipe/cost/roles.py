@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import product
 
 from hetero_pipe.cluster import Cluster
@@ -74,50 +75,40 @@ class Roles:
             dense = replace(self.dense, machines=machines, per_machine=per_machine)
             yield Roles(tuple(dense if p is self.dense else p for p in self.processes))
 
-    def corners(self, fewest: "Roles", most: "Roles") -> Iterator["Roles"]:
-        """Yields these with each role on the fewest machines of two others, or on the most."""
-        ends = [
-            sorted({few.machines, many.machines})
-            for few, many in zip(fewest.processes, most.processes, strict=True)
-        ]
-        for machines in product(*ends):
-            pairs = zip(self.processes, machines, strict=True)
-            yield Roles(tuple(replace(each, machines=number) for each, number in pairs))
-
     def _of(self, *roles: str) -> ProcessPlan | None:
         return next((each for each in self.processes if each.role in roles), None)
 
     def _count(self, *roles: str) -> int:
         return sum(each.count for each in self.processes if each.role in roles)
 
-    @property
+    @cached_property
     def reader(self) -> ProcessPlan:
         """Those that read: whole or sparse workers."""
         found = self._of("whole", "sparse")
         assert found is not None, "checked when they were made"
         return found
 
-    @property
+    @cached_property
     def dense(self) -> ProcessPlan:
         """Those that have the dense part: dense or whole workers."""
         return self._of("dense") or self.reader
 
-    @property
+    @cached_property
     def servers(self) -> ProcessPlan | None:
         """None if the tables are in the workers' processes."""
         return self._of("server")
 
-    @property
+    @cached_property
     def num_readers(self) -> int:
         """Whole or sparse workers."""
         return self._count("whole", "sparse")
 
-    @property
+    @cached_property
     def num_dense(self) -> int:
         """Replicas of the dense part."""
         return self._count(self.dense.role)
 
-    @property
+    @cached_property
     def num_servers(self) -> int:
         """Of all machines; 0 if the tables are in the workers' processes."""
         return self._count("server")

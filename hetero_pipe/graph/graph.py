@@ -9,7 +9,7 @@ from hetero_pipe.codec import decode, encode
 from hetero_pipe.errors import ConfigError
 from hetero_pipe.graph.layer import Layer
 from hetero_pipe.graph.op import Cost, Op
-from hetero_pipe.graph.size import total
+from hetero_pipe.graph.size import Size, total
 from hetero_pipe.graph.table import Table
 from hetero_pipe.graph.tensor import Tensor
 
@@ -101,6 +101,11 @@ class Graph:
         return {tensor.name: tensor for tensor in self.tensors}
 
     @cached_property
+    def _kept(self) -> dict[str | None, Size]:
+        """By layer, or None for all, what is kept for the backward, once it is found."""
+        return {}
+
+    @cached_property
     def _ops(self) -> dict[str, Op]:
         return {op.name: op for op in self.ops}
 
@@ -113,6 +118,14 @@ class Graph:
         if name not in self._by_name:
             raise ConfigError(f"the graph of {self.name} has no tensor {name!r}")
         return self._by_name[name]
+
+    @cached_property
+    def kinds(self) -> dict[str, frozenset[str]]:
+        """By layer, in order, of what kinds its ops are."""
+        return {
+            layer.name: frozenset(self._ops[name].kind for name in layer.ops)
+            for layer in self.layers
+        }
 
     def ops_of(self, layer: str) -> tuple[Op, ...]:
         """Returns the ops of a layer.
@@ -181,9 +194,11 @@ class Graph:
         Inputs and what ops made, each memory once, parameters aside. A layer's are
         those that its backward reads: two layers may keep one tensor.
         """
-        kept = {self._memory_of(name) for op in self._selected(layer) for name in op.saved}
-        tensors = (self._by_name[name] for name in kept)
-        return total(t.bytes for t in tensors if not t.is_parameter).at(self.values(batch))
+        if layer not in self._kept:
+            kept = {self._memory_of(name) for op in self._selected(layer) for name in op.saved}
+            tensors = (self._by_name[name] for name in kept)
+            self._kept[layer] = total(t.bytes for t in tensors if not t.is_parameter)
+        return self._kept[layer].at(self.values(batch))
 
     def cut(self, layer: str) -> tuple[Tensor, ...]:
         """Returns the tensors that cross if the model is cut after a layer.

@@ -8,10 +8,12 @@ from hetero_pipe.planner.aim import AIMS, Aim
 from hetero_pipe.planner.auto import AutoPlan, auto_plan
 from hetero_pipe.planner.box import Box, box_of
 from hetero_pipe.planner.explain import explain
+from hetero_pipe.planner.judge import Judge, Promise
 from hetero_pipe.planner.propose import Proposal, RunnerUp, propose
-from hetero_pipe.planner.search import Judge, Search
+from hetero_pipe.planner.search import Search
 from hetero_pipe.planner.space import Space
 from hetero_pipe.planner.strategy import Strategy, Where, strategies
+from hetero_pipe.planner.watch import Progress
 
 __all__ = [
     "AIMS",
@@ -19,6 +21,8 @@ __all__ = [
     "AutoPlan",
     "Box",
     "Judge",
+    "Progress",
+    "Promise",
     "Proposal",
     "RunnerUp",
     "Search",

@@ -19,7 +19,7 @@ from hetero_pipe.errors import ConfigError, PlanError
 from hetero_pipe.graph import Graph
 from hetero_pipe.plan import Measured, Plan, StagePlan
 from hetero_pipe.planner.aim import Aim
-from hetero_pipe.planner.search import fits
+from hetero_pipe.planner.judge import fits
 from hetero_pipe.planner.strategy import Strategy, Where
 
 __all__ = ["AutoPlan", "auto_plan"]

@@ -36,17 +36,18 @@ class Box:
     @property
     def is_single(self) -> bool:
         """Whether there is but one plan."""
-        return not self.undecided and all(len(each) == 1 for each in self._ranges)
+        return not self.undecided and all(len(each) == 1 for each in self.ranges)
 
     @property
     def num_plans(self) -> int:
         """In it."""
         return math.prod(
-            (*(len(self.homes) for _ in self.undecided), *(len(each) for each in self._ranges))
+            (*(len(self.homes) for _ in self.undecided), *(len(each) for each in self.ranges))
         )
 
     @property
-    def _ranges(self) -> tuple[Sequence[int], ...]:
+    def ranges(self) -> tuple[Sequence[int], ...]:
+        """Of machines and of processes on each, by role, then of staleness."""
         return (*self.machines, *self.per_machine, self.staleness)
 
     def low(self, graph: Graph) -> Plan:
@@ -56,6 +57,17 @@ class Box:
     def high(self, graph: Graph) -> Plan:
         """Returns the plan with the most of everything; undecided tables are left out."""
         return self._plan(graph, -1)
+
+    def busiest(self, graph: Graph) -> Plan:
+        """Returns the plan with the most of everything, but the fewest servers on each machine.
+
+        Each of them costs every worker a call, and one may use all cores.
+        """
+        per_machine = tuple(
+            numbers[:1] if where.role == "server" else numbers
+            for where, numbers in zip(self.strategy.where, self.per_machine, strict=True)
+        )
+        return replace(self, per_machine=per_machine).high(graph)
 
     def _plan(self, graph: Graph, end: int) -> Plan:
         counts = {
@@ -68,8 +80,19 @@ class Box:
 
     def with_machines(self, index: int, machines: Sequence[int]) -> "Box":
         """Returns the box with other numbers of machines of one role."""
-        before, after = self.machines[:index], self.machines[index + 1 :]
-        return replace(self, machines=(*before, machines, *after))
+        return self.with_range(index, machines)
+
+    def with_range(self, index: int, numbers: Sequence[int]) -> "Box":
+        """Returns the box with other numbers in one of its ranges."""
+        ranges = list(self.ranges)
+        ranges[index] = numbers
+        n = len(self.machines)
+        return replace(
+            self,
+            machines=tuple(ranges[:n]),
+            per_machine=tuple(ranges[n : 2 * n]),
+            staleness=ranges[-1],
+        )
 
     def parts(self, order: Sequence[str]) -> "Iterator[Box]":
         """Yields boxes that have each of its plans once: by a table's home, or two halves.
@@ -85,7 +108,7 @@ class Box:
                 strategy = replace(self.strategy, homes=homes)
                 yield replace(self, strategy=strategy, undecided=tuple(left))
             return
-        ranges = list(self._ranges)
+        ranges = list(self.ranges)
         # The widest in proportion is what makes the bound of the box loosest.
         widest = max(range(len(ranges)), key=lambda i: (ranges[i][-1] + 1) / (ranges[i][0] + 1))
         whole = ranges[widest]

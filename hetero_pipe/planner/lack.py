@@ -8,10 +8,12 @@ from hetero_pipe.graph import Graph
 from hetero_pipe.plan import MemoryPrediction, Plan
 from hetero_pipe.planner.aim import Aim
 from hetero_pipe.planner.box import Box
-from hetero_pipe.planner.search import Judge, Search
+from hetero_pipe.planner.judge import Judge
+from hetero_pipe.planner.search import Search
+from hetero_pipe.planner.watch import Watch
 from hetero_pipe.units import format_bytes
 
-__all__ = ["Lack", "fastest", "lack_of", "reaches", "roomiest"]
+__all__ = ["Lack", "lack_of", "reaches", "roomiest"]
 
 
 @dataclass(frozen=True)
@@ -31,37 +33,41 @@ class Lack:
     memory: MemoryPrediction | None = None
 
 
-def lack_of(boxes: Sequence[Box], model: CostModel, aim: Aim) -> Lack:
-    """Returns what some boxes have too little of: speed if one of their plans fits, else memory."""
-    found = fastest(boxes, model)
-    if found is not None:
-        assert found.predicted is not None
-        speed = found.predicted.samples_per_second
-        text = (
-            f"{speed:,.0f} samples/s of the required {aim.throughput:,.0f} are the most; "
-            f"{found.predicted.bottleneck} bounds it"
-        )
-        return Lack(found, aim.throughput / speed, text)
-    graph = model.workload.graph
-    plans = [roomiest(box, graph) for box in boxes]
-    lacks = [_memory_lack(replace(plan, predicted=model.predict(plan))) for plan in plans]
-    return min(lacks, key=lambda lack: lack.ratio)
+def lack_of(boxes: Sequence[Box], model: CostModel, aim: Aim, watch: Watch) -> Lack:
+    """Returns what some boxes have too little of: speed if one of their plans fits, else memory.
 
-
-def fastest(boxes: Iterable[Box], model: CostModel) -> Plan | None:
-    """Returns a plan within 1% of the fastest of some boxes, predicted; None if none fits."""
+    The fastest plan is looked for to within 1%, or as long as there is time.
+    """
     search = Search(Judge(model, Aim())).add(boxes)
-    while not search.is_close:
+    while not search.is_close and not watch.is_over:
         search.step()
-    return None if search.plan is None else search.predicted()
+        watch.tell("what is lacking", search.judge, (search,))
+    roomy = [roomiest(box, model.workload.graph) for box in boxes]
+    for plan in roomy if search.left else ():
+        search.take(plan)  # out of time: one of these fits if any plan does
+    if search.plan is None:
+        lacks = [_memory_lack(replace(plan, predicted=model.predict(plan))) for plan in roomy]
+        return min(lacks, key=lambda lack: lack.ratio)
+    found = search.predicted()
+    assert found.predicted is not None
+    speed = found.predicted.samples_per_second
+    text = (
+        f"{speed:,.0f} samples/s of the required {aim.throughput:,.0f} are the most"
+        f"{'' if search.is_close else ' that were found'}; {found.predicted.bottleneck} bounds it"
+    )
+    return Lack(found, aim.throughput / speed, text)
 
 
-def reaches(boxes: Iterable[Box], model: CostModel, speed: float) -> bool:
-    """Returns whether a plan of some boxes fits and trains so many samples a second."""
-    search = Search(Judge(model, Aim())).add(boxes)
-    while search.left and search.loss > 1 / speed and search.bound <= 1 / speed:
+def reaches(boxes: Iterable[Box], model: CostModel, speed: float, watch: Watch) -> bool:
+    """Returns whether a plan of some boxes fits and trains so many samples a second.
+
+    If there is no time to find one, it is taken for not there.
+    """
+    search = Search(Judge(model, Aim(throughput=speed))).add(boxes)
+    while search.left and search.plan is None and not watch.is_over:
         search.step()
-    return search.loss <= 1 / speed
+        watch.tell("what would do", search.judge, (search,))
+    return search.plan is not None
 
 
 def roomiest(box: Box, graph: Graph) -> Plan:

@@ -8,9 +8,9 @@ from hetero_pipe.cost import CostModel
 from hetero_pipe.plan import Plan, StagePlan
 from hetero_pipe.planner.aim import Aim
 from hetero_pipe.planner.box import doublings
-from hetero_pipe.planner.search import EQUAL, can_run, fits
+from hetero_pipe.planner.judge import EQUAL, can_run, fits
 
-__all__ = ["lean"]
+__all__ = ["lean", "with_processes"]
 
 
 def lean(plan: Plan, model: CostModel, aim: Aim, *, min_staleness: int = 0) -> Plan:
@@ -39,11 +39,11 @@ def lean(plan: Plan, model: CostModel, aim: Aim, *, min_staleness: int = 0) -> P
     for i, processes in enumerate(plan.processes):
         # By halves, then by ones: a thousand machines are not tried each.
         machines = processes.machines
-        while machines > 1 and is_no_worse(_with(plan, i, machines=(machines + 1) // 2)):
+        while machines > 1 and is_no_worse(with_processes(plan, i, machines=(machines + 1) // 2)):
             machines = (machines + 1) // 2
-        while machines > 1 and is_no_worse(_with(plan, i, machines=machines - 1)):
+        while machines > 1 and is_no_worse(with_processes(plan, i, machines=machines - 1)):
             machines -= 1
-        plan = _with(plan, i, machines=machines)
+        plan = with_processes(plan, i, machines=machines)
         per = doublings(processes.per_machine)
         plan = least(per, partial(_with_per_machine, plan, i))
     return replace(plan, predicted=model.predict(plan))
@@ -58,10 +58,10 @@ def _stale(plan: Plan, staleness: int) -> Plan:
 
 
 def _with_per_machine(plan: Plan, index: int, per_machine: int) -> Plan:
-    return _with(plan, index, per_machine=per_machine)
+    return with_processes(plan, index, per_machine=per_machine)
 
 
-def _with(
+def with_processes(
     plan: Plan, index: int, *, machines: int | None = None, per_machine: int | None = None
 ) -> Plan:
     """Returns the plan with another number of one role's processes."""

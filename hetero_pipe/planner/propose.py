@@ -1,7 +1,7 @@
 """Propose: the plan to take, those that lost to it and why, and how sure that is."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from hetero_pipe.cost import CostModel
@@ -10,17 +10,19 @@ from hetero_pipe.plan import Plan
 from hetero_pipe.planner.address import addressed
 from hetero_pipe.planner.aim import Aim
 from hetero_pipe.planner.box import Box, box_of
-from hetero_pipe.planner.lack import fastest, lack_of
+from hetero_pipe.planner.judge import EQUAL, Judge
+from hetero_pipe.planner.lack import lack_of
 from hetero_pipe.planner.lean import lean
 from hetero_pipe.planner.remedy import told_remedies
-from hetero_pipe.planner.search import CLOSE, EQUAL, Judge, Search
+from hetero_pipe.planner.search import Search
 from hetero_pipe.planner.space import Space
 from hetero_pipe.planner.strategy import strategies
+from hetero_pipe.planner.watch import Progress, Watch
 
 __all__ = ["Proposal", "RunnerUp", "propose"]
 
 SHARE = 0.2
-"""Of the time: what plans that have lost already may take."""
+"""Of the time: what plans that have lost already may take, or why there is none."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,7 @@ def propose(
     *,
     seconds: float = 40.0,
     clock: Callable[[], float] = time.monotonic,
+    told: Callable[[Progress], None] | None = None,
 ) -> Proposal:
     """Returns the best plan of a space for a workload on a cluster.
 
@@ -81,31 +84,38 @@ def propose(
         model: Of the workload on the cluster; the one judge of a plan.
         space: What may be chosen.
         aim: What shall be best; by default, throughput.
-        seconds: After which it says how far the best may be from what it has. A first
-            plan is looked for whatever that takes.
+        seconds: After which it says how far the best may be from what it has, or that
+            it has none. Why there is none may take a fifth of that more.
         clock: Tells the time, in seconds.
+        told: Is told again and again how far the search has come.
 
     Raises:
         PlanError: No plan fits, or none is fast enough: says which table or stage, by how
-            much, and the cheapest change after which one does.
+            much, and the cheapest change after which one does. Or none was found in time.
         ConfigError: Money shall be counted, and a host has no price.
     """
     aim = aim or Aim()
     _check_prices(model, aim)
-    judge = Judge(model, aim)
+    judge, watch = Judge(model, aim), Watch(seconds, clock, told)
     kinds = kinds_of(model, space)
-    searches = {kind: _begun(judge, boxes) for kind, boxes in kinds.items()}
-    _search(searches, seconds, clock)
+    searches = {kind: Search(judge).add(boxes) for kind, boxes in kinds.items()}
+    _search(searches, watch)
     best = min(searches, key=lambda kind: searches[kind].loss, default="")
+    if any(search.left for search in searches.values()) and searches[best].plan is None:
+        raise PlanError(_none_in_time(searches.values(), aim, seconds))
     if not best or searches[best].plan is None:
-        raise PlanError(told_remedies(model, space, aim, list(kinds.values())))
+        why = Watch(SHARE * seconds, clock, told)
+        raise PlanError(told_remedies(model, space, aim, list(kinds.values()), watch=why))
+    watch = watch.shortened(SHARE * seconds)
+    _search_others(searches, watch)
     plan = lean(searches[best].predicted(), model, aim, min_staleness=space.min_staleness)
     others = sorted((k for k in kinds if k != best), key=lambda kind: searches[kind].loss)
     return Proposal(
         plan=addressed(plan, model.cluster),
         kind=best,
         runners_up=tuple(
-            _runner_up(kind, searches[kind], kinds[kind], searches[best].loss) for kind in others
+            _runner_up(kind, searches[kind], kinds[kind], searches[best].loss, watch)
+            for kind in others
         ),
         aim=aim,
         loss=searches[best].loss,
@@ -123,41 +133,37 @@ def kinds_of(model: CostModel, space: Space) -> dict[str, list[Box]]:
     return kinds
 
 
-def _begun(judge: Judge, boxes: list[Box]) -> Search:
-    """Returns the search of a kind.
-
-    Where a throughput is required, it begins with the fastest plan: one that is fast enough
-    may be hard to find by its price, and there may be none.
-    """
-    search = Search(judge)
-    if judge.aim.throughput:
-        fast = fastest(boxes, judge.model)
-        if fast is None or _speed(fast) < judge.aim.throughput * (1 - CLOSE):
-            return search
-        search.take(fast)
-    return search.add(boxes)
-
-
-def _speed(plan: Plan) -> float:
-    assert plan.predicted is not None, "it was predicted when it was found"
-    return plan.predicted.samples_per_second
-
-
-def _search(searches: dict[str, Search], seconds: float, clock: Callable[[], float]) -> None:
-    """Finds the best plan of all, then one near to the best of each other kind."""
-    end = clock() + seconds
+def _search(searches: Mapping[str, Search], watch: Watch) -> None:
+    """Finds the best plan of all."""
     while searches:
         first = min(searches.values(), key=lambda search: search.bound)
-        has_plan = any(search.plan is not None for search in searches.values())
-        if first.is_done or (has_plan and clock() > end):
+        if first.is_done or watch.is_over:
             break
         first.step()
-    end = min(end, clock() + SHARE * seconds)
-    for i, search in enumerate(searches.values()):
-        now = clock()  # what is left is shared by those that are left
-        until = now + (end - now) / (len(searches) - i)
-        while not search.is_close and clock() < until:
+        watch.tell("the best plan", first.judge, searches.values())
+    if all(search.plan is None for search in searches.values()):
+        for search in searches.values():
+            search.look()  # out of time: any plan is better than none
+
+
+def _search_others(searches: Mapping[str, Search], watch: Watch) -> None:
+    """Finds a plan near to the best of each kind."""
+    for i, (kind, search) in enumerate(searches.items()):
+        # What time is left is shared by those that are left.
+        own = watch.shortened(watch.left / (len(searches) - i))
+        while not search.is_close and not own.is_over:
             search.step()
+            watch.tell(f"runner-up: {kind}", search.judge, (search,))
+
+
+def _none_in_time(searches: Iterable[Search], aim: Aim, seconds: float) -> str:
+    """Returns what to say if there may be a plan, and none was found."""
+    most = max(search.fastest for search in searches)
+    found = f"{most:,.0f} samples/s of the required {aim.throughput:,.0f}" if most else "none"
+    return (
+        f"a plan was to be found in {seconds:g} s, got {found}, and no proof that there is none; "
+        "search longer (--seconds), ask for less, or allow fewer batch sizes and modes"
+    )
 
 
 def _check_prices(model: CostModel, aim: Aim) -> None:
@@ -169,12 +175,12 @@ def _check_prices(model: CostModel, aim: Aim) -> None:
         )
 
 
-def _runner_up(kind: str, search: Search, boxes: list[Box], best: float) -> RunnerUp:
+def _runner_up(kind: str, search: Search, boxes: list[Box], best: float, watch: Watch) -> RunnerUp:
     model, aim = search.judge.model, search.judge.aim
     if search.plan is None and search.left:
         return RunnerUp(kind, None, "none was found in time, and none is proven not to be there")
     if search.plan is None:
-        return RunnerUp(kind, None, lack_of(boxes, model, aim).text)
+        return RunnerUp(kind, None, lack_of(boxes, model, aim, watch).text)
     plan = lean(search.predicted(), model, aim)
     assert plan.predicted is not None
     if not best:  # what costs nothing is no measure

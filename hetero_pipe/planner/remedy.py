@@ -10,11 +10,13 @@ from hetero_pipe.plan import MODES
 from hetero_pipe.planner.aim import Aim
 from hetero_pipe.planner.box import Box, box_of
 from hetero_pipe.planner.lack import Lack, lack_of, reaches, roomiest
+from hetero_pipe.planner.least import least
 from hetero_pipe.planner.space import Space
 from hetero_pipe.planner.strategy import strategies
+from hetero_pipe.planner.watch import Watch
 from hetero_pipe.units import GiB, format_bytes
 
-__all__ = ["Remedy", "remedies", "told_remedies"]
+__all__ = ["Remedy", "told_remedies"]
 
 MOST = 1024
 """Machines that are added at the most."""
@@ -40,9 +42,12 @@ class _Problem:
     model: CostModel
     space: Space
     aim: Aim
+    watch: Watch
 
     def has_plan(self) -> bool:
-        """Returns whether a plan fits and is fast enough."""
+        """Returns whether a plan fits and is fast enough, and is found in time."""
+        if self.watch.is_over:
+            return False
         cluster, graph = self.model.cluster, self.model.workload.graph
         boxes = [
             box_of(each, self.space, cluster, graph)
@@ -50,7 +55,7 @@ class _Problem:
         ]
         if not self.aim.throughput:  # the roomiest plan of a box fits if any of it does
             return any(self.model.predict(roomiest(box, graph)).fits for box in boxes)
-        return reaches(boxes, self.model, self.aim.throughput)
+        return reaches(boxes, self.model, self.aim.throughput, self.watch)
 
     def with_cluster(self, cluster: Cluster) -> "_Problem":
         return replace(self, model=CostModel(cluster, self.model.workload, self.model.constants))
@@ -98,7 +103,9 @@ class _Problem:
         return replace(self, model=CostModel(self.model.cluster, changed, self.model.constants))
 
 
-def told_remedies(model: CostModel, space: Space, aim: Aim, kinds: Sequence[Sequence[Box]]) -> str:
+def told_remedies(
+    model: CostModel, space: Space, aim: Aim, kinds: Sequence[Sequence[Box]], *, watch: Watch
+) -> str:
     """Returns what is lacking where no plan can be taken, and what would mend it.
 
     Args:
@@ -106,6 +113,7 @@ def told_remedies(model: CostModel, space: Space, aim: Aim, kinds: Sequence[Sequ
         space: In which there is none.
         aim: What it must reach.
         kinds: The boxes of each kind of plan.
+        watch: Half of its time is for what is lacking.
     """
     if not kinds and space.hosts:
         return (
@@ -117,19 +125,24 @@ def told_remedies(model: CostModel, space: Space, aim: Aim, kinds: Sequence[Sequ
             f"a plan needs a device that its mode may use, got modes {', '.join(space.modes)} on "
             f"hosts with {_devices(model.cluster)}; allow other modes, one of {', '.join(MODES)}"
         )
-    lacks = [lack_of(boxes, model, aim) for boxes in kinds]
+    half = watch.shortened(watch.left / 2)
+    lacks = [lack_of(boxes, model, aim, half) for boxes in kinds]
     # What fits but is slow is nearer than what does not fit.
-    least = min(lacks, key=lambda lack: (lack.memory is not None, lack.ratio))
-    found = remedies(model, space, aim, least)
-    what = "no plan fits" if least.memory else "no plan is fast enough"
+    nearest = min(lacks, key=lambda lack: (lack.memory is not None, lack.ratio))
+    found = remedies(_Problem(model, space, aim, watch), nearest)
+    what = "no plan fits" if nearest.memory else "no plan is fast enough"
     change = "; ".join(f"{i}) {each.text}" for i, each in enumerate(found, 1))
-    return f"{what}: {least.text}; what would do, the cheapest first: {change or 'nothing found'}"
+    change = change or "nothing found"
+    rest = "; there was no time to try all changes" if watch.is_over else ""
+    return f"{what}: {nearest.text}; what would do, the cheapest first: {change}{rest}"
 
 
-def remedies(model: CostModel, space: Space, aim: Aim, lack: Lack) -> list[Remedy]:
+def remedies(problem: _Problem, lack: Lack) -> list[Remedy]:
     """Returns the changes after which there is a plan, the cheapest first."""
-    problem = _Problem(model, space, aim)
-    found = [remedy for make in _MAKERS for remedy in make(problem, lack)]
+    found: list[Remedy] = []
+    for make in _MAKERS:
+        if not problem.watch.is_over:
+            found += make(problem, lack)
     return sorted(found, key=lambda each: (each.money is None, each.money or 0.0))
 
 
@@ -211,9 +224,12 @@ def _least_more(problem: _Problem, host: Host) -> int | None:
         return None
 
     def does(units: int) -> bool:
-        return problem.with_machines(host.name, host.count + units * unit).has_plan()
+        return (
+            not problem.watch.is_over
+            and problem.with_machines(host.name, host.count + units * unit).has_plan()
+        )
 
-    found = _least(MOST // unit, does)
+    found = least(MOST // unit, does)
     return None if found is None else found * unit
 
 
@@ -235,19 +251,6 @@ _MAKERS: tuple[Callable[[_Problem, Lack], Iterator[Remedy]], ...] = (
     _more_machines,
     _more_memory,
 )
-
-
-def _least(most: int, does: Callable[[int], bool]) -> int | None:
-    """Returns the least number from 1 that does, if more always does where fewer do."""
-    low, high = 0, 1
-    while not does(high):
-        if 2 * high > most:
-            return None
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if does(middle) else (middle, high)
-    return high
 
 
 def _devices(cluster: Cluster) -> str:

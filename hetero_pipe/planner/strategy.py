@@ -125,11 +125,8 @@ def _stages(graph: Graph, device: str, staleness: int) -> tuple[StagePlan, ...]:
 
 def _layers(graph: Graph) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Returns the layers that are tables alone, and all others."""
-    kinds: dict[str, set[str]] = {}
-    for op in graph.ops:
-        kinds.setdefault(op.layer, set()).add(op.kind)
-    sparse = tuple(name for name, found in kinds.items() if found <= TABLE_OPS)
-    return sparse, tuple(name for name in kinds if name not in sparse)
+    sparse = tuple(name for name, kinds in graph.kinds.items() if kinds <= TABLE_OPS)
+    return sparse, tuple(name for name in graph.kinds if name not in sparse)
 
 
 def strategies(space: Space, cluster: Cluster, graph: Graph) -> Iterator[Strategy]:

@@ -1,12 +1,15 @@
 """`hetero-pipe plan`: a plan of a shipped model, and what it says of mistakes."""
 
 import json
+import math
 from pathlib import Path
 
 import pytest
 
 from hetero_pipe.cli import main
+from hetero_pipe.cli.plan import teller
 from hetero_pipe.plan import Plan
+from hetero_pipe.planner import Progress
 
 ROOT = Path(__file__).parents[2]
 MODELS = ROOT / "examples" / "ctr" / "models"
@@ -170,3 +173,16 @@ def test_wrong_flags_are_refused(wrong, capsys):
     told = capsys.readouterr().err
     assert f"argument {wrong[0]}: " in told
     assert "invalid _" not in told  # the name of a function of ours
+
+
+def test_how_far_a_long_search_has_come_is_told_every_few_seconds(capsys):
+    seconds = iter([0.0, 1.0, 4.0, 6.0, 8.0, 12.0])
+    tell = teller(clock=lambda: next(seconds))
+    for number in range(4):
+        tell(Progress("the best plan", 1000 + number, math.inf, 0.0))
+    tell(Progress("the best plan", 2000, 4.0, 3.0))
+    assert capsys.readouterr().err.splitlines() == [
+        "hetero-pipe: 6 s, 1,002 predictions, the best plan: no plan yet",
+        "hetero-pipe: 12 s, 2,000 predictions, the best plan: the best so far is at most 25% "
+        "from the best",
+    ]

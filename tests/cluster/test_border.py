@@ -75,3 +75,10 @@ def test_two_machines_may_be_joined_by_a_link_alone():
     cpu = Device("cpu", memory=1, cores=1)
     cluster = Cluster((Host("a", (cpu,)), Host("b", (cpu,))), (Link(("a", "b"), "NIC", 2e9, 0.0),))
     assert set(cluster.borders) == {Border(("a",), 2e9), Border(("b",), 2e9)}
+
+
+def test_what_can_leave_a_machine_is_its_border_alone():
+    cluster = load_cluster("examples/ctr/cluster.toml")
+    alone = {each.machines[0]: each for each in cluster.borders if len(each.machines) == 1}
+    assert cluster.uplinks == {name: each.bandwidth for name, each in alone.items()}
+    assert len(cluster.borders) > len(alone) == sum(host.count for host in cluster.hosts)

@@ -1,13 +1,15 @@
 """What the network bounds, against each message on each link of a tree."""
 
 from collections import Counter
+from dataclasses import replace
+from itertools import product
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hetero_pipe.cluster import Cluster, Device, Host, Link, Switch, load_cluster
-from hetero_pipe.cost.traffic import Flow, network_times, uplink
+from hetero_pipe.cost.traffic import Flow, first_machine_times, network_times, uplink
 from hetero_pipe.plan import ProcessPlan
 from tests.cluster.clusters import known
 
@@ -76,3 +78,56 @@ def test_both_ways_are_busy_at_once():
     one, other = ProcessPlan("server", "server", "cpu"), ProcessPlan("whole", "trainer", "cpu", 2)
     there, back = Flow(one, other, 8e9), Flow(other, one, 3e9)
     assert network_times([there, back], known()) == network_times([there], known())
+
+
+@given(st.data())
+def test_between_two_plans_no_network_is_faster_than_is_said(data):
+    cluster = Cluster(
+        tuple(Host(name, (CPU,), count=6) for name in "ab"),
+        tuple(Link((name, "switch"), "NIC", data.draw(WIDTHS), 0.0) for name in "ab"),
+        (Switch("switch"),),
+    )
+    roles = ("sparse", "dense", "server")
+    places = {role: data.draw(st.sampled_from("ab")) for role in roles}
+    ends = {role: sorted(data.draw(st.tuples(*[st.integers(1, 5)] * 2))) for role in roles}
+    sizes = data.draw(st.tuples(*[st.floats(0, 100)] * 4))
+    ways = [("sparse", "server"), ("server", "sparse"), ("sparse", "dense"), ("dense", "sparse")]
+
+    def flows(machines):
+        of = {role: ProcessPlan(role, places[role], "cpu", machines[role]) for role in roles}
+        return [Flow(of[a], of[b], size) for (a, b), size in zip(ways, sizes, strict=True)]
+
+    few = {role: low for role, (low, _) in ends.items()}
+    numbers = {role: tuple(each) for role, each in ends.items()}
+    said = first_machine_times(flows(few), cluster, numbers)
+    plans = [
+        dict(zip(roles, machines, strict=True))
+        for machines in product(*(range(low, high + 1) for low, high in ends.values()))
+    ]
+    found = [network_times(flows(machines), cluster) for machines in plans]
+    for name, seconds in said.items():
+        assert seconds <= min(each.get(name, 0.0) for each in found) * (1 + 1e-9)
+    if len(plans) == 1:
+        assert max(said.values()) == pytest.approx(max(found[0].values()))
+
+
+def test_readers_between_the_fewest_and_the_most_may_balance_what_comes_and_goes():
+    # Of servers on 3 machines, as many readers send as much as they get: fewer get more.
+    host = Host("a", (CPU,), count=80)
+    link = Link(("a", "switch"), "NIC", 1.0, 0.0)
+    cluster = Cluster((host,), (link,), (Switch("switch"),))
+    readers, servers = (ProcessPlan(role, "a", "cpu", 3) for role in ("sparse", "server"))
+    flows = [Flow(readers, servers, 3.0), Flow(servers, readers, 1.0)]
+    even = network_times(flows, cluster)["network of a"]
+    numbers = {"sparse": (1, 80), "server": (3, 3)}
+    assert first_machine_times(flows, cluster, numbers)["network of a"] <= even
+    for machines in (1, 80):
+        moved = [
+            replace(
+                flow,
+                source=replace(flow.source, machines=machines if flow.source is readers else 3),
+                target=replace(flow.target, machines=machines if flow.target is readers else 3),
+            )
+            for flow in flows
+        ]
+        assert network_times(moved, cluster)["network of a"] > even

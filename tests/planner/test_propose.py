@@ -9,7 +9,7 @@ from hetero_pipe.cost import CostModel
 from hetero_pipe.errors import ConfigError, PlanError
 from hetero_pipe.plan import Plan
 from hetero_pipe.planner import Aim, Judge, Space, Strategy, Where, box_of, propose, strategies
-from hetero_pipe.planner.search import can_run
+from hetero_pipe.planner.judge import can_run
 from tests.oracles.brute_force_planner import every_plan, every_prediction
 from tests.planner.problems import problem_of
 
@@ -67,12 +67,15 @@ def test_no_plan_of_a_box_is_better_than_its_floor(seed):
     ]
     names = [table.name for table in graph.tables]
     for box in rng.sample(boxes, min(len(boxes), 8)):
-        for what in ("throughput", "epoch"):
-            judge = Judge(model, Aim(what))
+        speed = Judge(model, Aim()).promise(box).speed
+        for aim in (Aim(), Aim("epoch"), Aim("epoch", 0.3 * speed), Aim("money", 0.3 * speed + 1)):
+            judge = Judge(model, aim)
             inner = box
             while not inner.is_single:  # down to one plan, by a random way
                 outer, inner = inner, rng.choice(list(inner.parts(names)))
-                assert judge.promise(outer) <= judge.promise(inner) * (1 + 1e-9)
+                whole, part = judge.promise(outer), judge.promise(inner)
+                assert whole.loss <= part.loss * (1 + 1e-9)
+                assert whole.speed >= part.speed * (1 - 1e-9)
 
 
 def test_parts_of_a_box_have_each_plan_once():
@@ -231,6 +234,43 @@ def test_time_that_runs_out_leaves_a_plan_and_how_far_it_may_be_from_the_best():
     assert rushed.num_predicted < whole.num_predicted
     assert rushed.bound <= whole.loss * (1 + 1e-9) <= rushed.loss * (1 + 2e-9)
     assert 0 < rushed.gap < 1
+
+
+def test_a_plan_that_is_not_found_in_time_is_told_and_nothing_goes_on():
+    model = problem_of(8, most_machines=16)
+    space = replace(SMALL, max_staleness=2, max_per_machine=None)
+    most = propose(model, space).plan.predicted.samples_per_second
+    ticks = iter(range(10**6))
+    hardly = Aim("money", most * (1 + 1e-6))  # no plan is: to prove it takes longer than to begin
+    with pytest.raises(PlanError, match=r"found in 3 s, got [\d,]+ samples/s of the required"):
+        propose(model, space, hardly, seconds=3, clock=lambda: float(next(ticks)))
+    assert next(ticks) < 20
+
+
+def test_what_is_impossible_is_told_in_time():
+    model = problem_of(8, most_machines=16)
+    ticks = iter(range(10**6))
+    with pytest.raises(PlanError, match=r"no plan is fast enough: .* no time to try all changes"):
+        propose(model, SMALL, Aim("money", 1e12), seconds=2, clock=lambda: float(next(ticks)))
+    assert next(ticks) < 200
+
+
+def test_how_far_a_search_has_come_is_told_and_may_end_it():
+    model, found = problem_of(8, most_machines=16), []
+    best = propose(model, SMALL, Aim("epoch"), told=found.append)
+    assert found[0].what == "the best plan"
+    assert any(each.what.startswith("runner-up: ") for each in found)
+    numbers = [each.num_predicted for each in found]
+    assert numbers == sorted(numbers)
+    assert numbers[-1] <= best.num_predicted
+    of_best = [each for each in found if each.what == "the best plan"]
+    assert all(each.bound <= best.loss * (1 + 1e-9) <= each.loss * (1 + 2e-9) for each in of_best)
+
+    def stop(_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        propose(model, SMALL, Aim("epoch"), told=stop)
 
 
 @pytest.mark.parametrize(

@@ -17,15 +17,19 @@ from typing import Any
 
 from candidates import SETTINGS, Setting, compare, measure
 from every_plan import every_prediction
-from problems import SPACES, Problem, draw, large_problem
+from problems import LARGE, SPACES, Problem, draw, large_problem
 
 import hetero_pipe as hp
 from hetero_pipe.cluster import discover, load_cluster
+from hetero_pipe.cost import CostModel
 from hetero_pipe.errors import PlanError
-from hetero_pipe.planner import Aim, propose
+from hetero_pipe.planner import Aim, Space, propose
 
 EQUAL = 1e-9
 """Relative: sums of the same terms in another order."""
+
+SHARES = (0.001, 0.02, 0.3, 0.95, 2.0)
+"""Of the most samples a second: easy, medium, near to the most, and more than there is."""
 
 
 def main() -> None:
@@ -36,8 +40,9 @@ def main() -> None:
     if flags.only in (None, "random"):
         told["problems"] = [against_every_plan(draw(seed)) for seed in range(flags.problems)]
         print_problems(told["problems"])
-    if flags.only in (None, "large") and not flags.quick:
-        told["large"] = plan_large()
+    if flags.only in (None, "large"):
+        names = [flags.large] if flags.large else list(LARGE)
+        told["large"] = plan_large(names[:1], shares=(0.3,)) if flags.quick else plan_large(names)
     if flags.only in (None, "measured"):
         settings = SETTINGS[:1] if flags.quick else SETTINGS
         told["picks"] = against_measured(settings, flags, cluster)
@@ -55,9 +60,10 @@ def _flags() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--quick", action="store_true", help="8 problems, one model, one round")
+    add("--quick", action="store_true", help="8 problems, one cluster, one model, one round")
     add("--json", action="store_true", help="last line is one JSON object")
     add("--only", choices=("random", "large", "measured"), help="one of three; default: all")
+    add("--large", choices=tuple(LARGE), help="one of the large clusters; default: all")
     add("--problems", type=int, metavar="N", help="random ones; default: 40")
     add("--rounds", type=int, help="runs of each candidate; default: 3")
     add("--cluster", type=Path, metavar="FILE", help="what `hetero-pipe profile` measured here")
@@ -94,26 +100,64 @@ def against_every_plan(problem: Problem) -> dict[str, Any]:
     }
 
 
-def plan_large() -> list[dict[str, Any]]:
-    """Returns how long a plan of a thousand devices takes, and how sure it is."""
-    model, space = large_problem()
+def plan_large(names: Sequence[str], shares: Sequence[float] = SHARES) -> list[dict[str, Any]]:
+    """Returns how long plans of a thousand devices take, and how sure they are.
+
+    Args:
+        names: Of clusters.
+        shares: Of the most samples a second: what is required where money counts by the hour.
+    """
+    print(
+        "\n| cluster | devices | best | required samples/s | s | of a core | predictions | gap "
+        "| plan |"
+    )
+    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     told = []
-    for aim in (Aim(), Aim("epoch"), Aim("money", 2e7)):
-        start = time.perf_counter()
-        proposal = propose(model, space, aim)
-        found = {
-            "aim": aim.what,
-            "num_devices": model.cluster.num_devices,
-            "num_predicted": proposal.num_predicted,
-            "gap": proposal.gap,
-            "planner_s": time.perf_counter() - start,
-        }
-        told.append(found)
-        print(
-            f"{found['num_devices']} devices, {aim.what}: {found['planner_s']:.1f} s, "
-            f"{proposal.num_predicted} predictions, gap {proposal.gap:.2%}: {proposal.kind}"
-        )
+    for name in names:
+        model, space = large_problem(name)
+        most = _planned(name, model, space, Aim())
+        told.append(most)
+        told.append(_planned(name, model, space, Aim("epoch")))
+        for share in shares:
+            told.append(_planned(name, model, space, Aim("money", share / most["loss"])))
     return told
+
+
+def _planned(name: str, model: CostModel, space: Space, aim: Aim) -> dict[str, Any]:
+    """Returns what came of one plan of a large cluster, and prints it."""
+    start, cpu = time.perf_counter(), time.process_time()
+    found: dict[str, Any] = {
+        "cluster": name,
+        "num_devices": model.cluster.num_devices,
+        "aim": aim.what,
+        "throughput": aim.throughput,
+    }
+    try:
+        proposal = propose(model, space, aim)
+        found |= {
+            "loss": proposal.loss,
+            "gap": proposal.gap,
+            "num_predicted": proposal.num_predicted,
+            "plan": proposal.kind,
+        }
+    except PlanError as error:
+        found |= {"loss": None, "gap": None, "num_predicted": None, "plan": str(error)[:60]}
+    found |= {"planner_s": time.perf_counter() - start, "cpu_s": time.process_time() - cpu}
+    number = "" if found["num_predicted"] is None else f"{found['num_predicted']:,}"
+    gap = "" if found["gap"] is None else f"{found['gap']:.1%}"
+    cells = [
+        name,
+        f"{found['num_devices']:,}",
+        aim.what,
+        f"{aim.throughput:.3g}" if aim.throughput else "",
+        f"{found['planner_s']:.1f}",
+        f"{found['cpu_s']:.1f}",
+        number,
+        gap,
+        found["plan"],
+    ]
+    print(f"| {' | '.join(cells)} |", flush=True)
+    return found
 
 
 def _loss(problem: Problem, aim: Aim) -> float:

@@ -69,28 +69,62 @@ def draw(seed: int) -> Problem:
     return Problem(seed, name, list(SPACES)[seed % len(SPACES)], cost)
 
 
-def large_problem() -> tuple[CostModel, Space]:
-    """Returns DeepFM with a billion rows on 213 machines with 904 GPUs."""
+@dataclass(frozen=True)
+class Machines:
+    """Equal machines of a large cluster.
+
+    Attributes:
+        name: Of the host.
+        preset: A host of `hetero_pipe.cluster.preset`.
+        count: How many.
+        price: Of one, an hour.
+        nic: Bytes/s.
+    """
+
+    name: str
+    preset: str
+    count: int
+    price: float
+    nic: float
+
+
+LARGE = {
+    "four kinds": (
+        Machines("cpu", "2xXeon-8275CL", 60, 4.08, 3.125e9),
+        Machines("memory", "2xXeon-8275CL", 40, 7.0, 6.25e9),
+        Machines("a100", "8xA100-40-NVLink", 80, 14.75, 5e10),
+        Machines("v100", "8xV100-32-NVLink", 33, 10.0, 1.25e10),
+    ),
+    "seven kinds": (
+        Machines("cpu", "2xXeon-8275CL", 100, 4.08, 3.125e9),
+        Machines("epyc", "2xEPYC-9654", 50, 9.2, 1.25e10),
+        Machines("h100", "8xH100-NVLink", 40, 32.0, 4e11),
+        Machines("a100", "8xA100-80-NVLink", 60, 19.5, 5e10),
+        Machines("v100", "8xV100-32-NVLink", 40, 10.0, 1.25e10),
+        Machines("l4", "4xL4-PCIe", 60, 4.2, 6.25e9),
+        Machines("t4", "4xT4-PCIe", 80, 2.6, 3.125e9),
+    ),
+    "many CPUs": (
+        Machines("small", "2xXeon-8275CL", 1200, 4.08, 3.125e9),
+        Machines("large", "2xEPYC-9654", 600, 9.2, 1.25e10),
+        Machines("a100", "8xA100-40-NVLink", 24, 14.75, 5e10),
+    ),
+}
+"""Clusters of 1,000 to 2,000 devices, by name: all machines are at one switch."""
+
+
+def large_problem(name: str) -> tuple[CostModel, Space]:
+    """Returns DeepFM with a billion rows a table on one of the clusters of `LARGE`."""
     graph = _graph("deepfm", 16)
-    cpu = preset("2xXeon-8275CL")
-    machines = (
-        ("cpu", cpu, 60, 4.08, 3.125e9),
-        ("memory", cpu, 40, 7.0, 6.25e9),
-        ("a100", preset("8xA100-40-NVLink"), 80, 14.75, 5e10),
-        ("v100", preset("8xV100-32-NVLink"), 33, 10.0, 1.25e10),
-    )
-    hosts = tuple(
-        Host(
-            name,
-            of.devices,
-            of.links,
-            count=count,
-            price_per_hour=price,
+    hosts, links = [], []
+    for machines in LARGE[name]:
+        of = preset(machines.preset)
+        host = Host(
+            machines.name, of.devices, of.links, count=machines.count, price_per_hour=machines.price
         )
-        for name, of, count, price, _ in machines
-    )
-    links = tuple(Link((name, "switch"), "NIC", nic, 5e-6) for name, *_, nic in machines)
-    cluster = Cluster(hosts, links, (Switch("switch"),))
+        hosts.append(host)
+        links.append(Link((machines.name, "switch"), "NIC", machines.nic, 5e-6))
+    cluster = Cluster(tuple(hosts), tuple(links), (Switch("switch"),))
     rows = {table.name: 1e9 for table in graph.tables}
     distinct = {table.name: 0.4 for table in graph.tables}
     workload = Workload(graph.with_data(distinct=distinct), rows, num_dense=NUM_DENSE)

@@ -107,8 +107,11 @@ def plan_large(names: Sequence[str], shares: Sequence[float] = SHARES) -> list[d
         names: Of clusters.
         shares: Of the most samples a second: what is required where money counts by the hour.
     """
-    print("\n| cluster | devices | best | required samples/s | s | predictions | gap | plan |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    print(
+        "\n| cluster | devices | best | required samples/s | s | of a core | predictions | gap "
+        "| plan |"
+    )
+    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     told = []
     for name in names:
         model, space = large_problem(name)
@@ -148,6 +151,7 @@ def _planned(name: str, model: CostModel, space: Space, aim: Aim) -> dict[str, A
         aim.what,
         f"{aim.throughput:.3g}" if aim.throughput else "",
         f"{found['planner_s']:.1f}",
+        f"{found['cpu_s']:.1f}",
         number,
         gap,
         found["plan"],

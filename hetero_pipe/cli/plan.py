@@ -96,7 +96,7 @@ def add_to(commands: Any) -> None:  # argparse's sub-parsers, whose class is pri
     add = choice.add_argument
     add("--batch-size", metavar="N[,N]", type=_counts, default=BATCHES, help="of a worker's step")
     add("--max-staleness", metavar="K", type=int, default=2, help="default: %(default)s")
-    add("--staleness", metavar="K", type=int, help="exactly so much")
+    add("--staleness", metavar="K", type=int, help="exactly so much, in mode bounded")
     add("--mode", choices=MODES, help="default: bounded, cpu_only or gpu_only")
     add("--wire", choices=WIRES, default="float32", help="default: %(default)s")
     add("--wide", action="store_true", help="also what no trainer runs yet: homes by table, caches")

@@ -104,6 +104,20 @@ def test_a_class_that_is_no_model_is_told(tmp_path, capsys):
     assert "a model is a paddle.nn.Layer, got the class" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("is_imported", [False, True])
+def test_a_file_that_is_no_python_names_the_line(is_imported, tmp_path, capsys):
+    broken = tmp_path / f"broken_{is_imported}.py"  # modules of one name are loaded once
+    broken.write_text("class Model:\n    dim = = 16\n")
+    path = broken
+    if is_imported:
+        path = tmp_path / "importing.py"
+        path.write_text(f"from {broken.stem} import Model\n")
+    assert main(["plan", "--model", f"{path}:Model"]) == 1
+    told = capsys.readouterr().err
+    assert told.startswith("hetero-pipe: error: a model's file must be Python, got ")
+    assert f"{broken}:2: dim = = 16; correct that line" in told
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

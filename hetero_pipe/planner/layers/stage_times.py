@@ -39,7 +39,7 @@ class StageTimes:
     def __getitem__(self, index: object) -> "StageTimes":
         """Returns the stages at an index of `[...]`."""
         at = (slice(None), *index) if isinstance(index, tuple) else (slice(None), index)
-        return StageTimes(self.serial[at], self.parallel[at], self.fewest[index])
+        return StageTimes(self.serial[at], self.parallel[at], self.fewest[at[1:]])
 
     def times(self, num_units: Floats) -> Floats:
         """Returns seconds a sample `[...]` on so many units `[...]`."""

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from hetero_pipe.cli.model import load_model
+from hetero_pipe.cli.plan_layers import NO_PLAN, check_layers, run_layers
 from hetero_pipe.cli.this_host import few_words, this_host
 from hetero_pipe.cluster import Cluster, load_cluster
 from hetero_pipe.codec import encode
@@ -47,6 +48,10 @@ examples:
       --cluster examples/ctr/cluster.toml --rows embedding=1e9 --rows first_order=1e9
   hetero-pipe plan --model model.py:Model --cluster cluster.toml \\
       --data 'day_*.parquet' --dense age,price --objective money --throughput 1e6 --json
+  hetero-pipe plan --model examples/ctr/models/deepfm.py:DeepFM \\
+      --cluster examples/ctr/cluster.toml --layers --objective money --throughput 1e6
+                                        which layers run on servers, CPUs and GPUs, on
+                                        how many cores and GPUs, whatever a Trainer can do
 
 Where nothing fits, it says which table or stage, by how much, and the cheapest
 changes with which a plan would; it then exits with 3.
@@ -54,7 +59,6 @@ changes with which a plan would; it then exits with 3.
 
 BATCHES = (256, 512, 1024, 2048, 4096, 8192)
 SAMPLE = Path("data/movielens/movielens.parquet")
-NO_PLAN = 3
 CACHES = (0, 100_000, 1_000_000)
 
 
@@ -100,6 +104,12 @@ def add_to(commands: Any) -> None:  # argparse's sub-parsers, whose class is pri
     add("--mode", choices=MODES, help="default: bounded, cpu_only or gpu_only")
     add("--wire", choices=WIRES, default="float32", help="default: %(default)s")
     add("--wide", action="store_true", help="also what no trainer runs yet: homes by table, caches")
+    add(
+        "--layers",
+        action="store_true",
+        help="layer by layer instead: which host's cores or GPUs run it, and how many of them; "
+        "the optimum, what other schedulers find, and whether a Trainer runs that cut",
+    )
     aim = parser.add_argument_group("what shall be best")
     add = aim.add_argument
     add("--objective", choices=AIMS, default="throughput", help="default: %(default)s")
@@ -120,12 +130,16 @@ def add_to(commands: Any) -> None:  # argparse's sub-parsers, whose class is pri
 
 
 def _run(options: argparse.Namespace, _: Sequence[str]) -> int:
+    if options.layers:
+        check_layers(options)
     aim = Aim(options.objective, options.throughput)
     space = _space(options)
     cluster = _cluster(options.cluster)
     with few_words():
         workload = _workload(options)
     model = CostModel(cluster, workload, corrections=load_corrections(_profile(options.profile)))
+    if options.layers:
+        return run_layers(options, model, aim)
     try:
         proposal = propose(model, space, aim, seconds=options.seconds)
     except PlanError as error:

@@ -6,8 +6,7 @@ import sys
 
 from hetero_pipe.cost import CostModel
 from hetero_pipe.errors import ConfigError, PlanError
-from hetero_pipe.planner import Aim
-from hetero_pipe.planner.layers import assumed_of, explain_layers, layers_told, propose_layers
+from hetero_pipe.planner import Aim, assumed_of, explain_layers, layers_told, propose_layers
 
 __all__ = ["NO_PLAN", "check_layers", "run_layers"]
 

@@ -66,6 +66,49 @@ def test_json_has_the_plan_and_those_that_lost(capsys):
     assert all(each["reason"] for each in found["runners_up"])
 
 
+LAYERS = ["plan", "--cluster", CLUSTER, "--model", DEEPFM, "--layers", "--batch-size", "1024,4096"]
+
+
+def test_layers_are_assigned_to_units(capsys):
+    assert (
+        main([*LAYERS, "--rows", "embedding=1e9", "--objective", "money", "--throughput", "1e6"])
+        == 0
+    )
+    told = capsys.readouterr().out
+    for part in (
+        "layers for least money an hour: DeepFM, batches of ",
+        "servers, sparse workers  ",
+        "GPU workers  ",
+        "proof: none of the 6,561 assignments of 8 layers to 3 types is better",
+        "cut: a Trainer runs it: tables on servers, the dense part whole",
+        "heuristic: embeddings on CPUs, the rest on others",
+        "an epoch of 100,836 samples",
+    ):
+        assert part in told
+
+
+def test_json_of_layers_is_of_the_best(capsys):
+    assert main([*LAYERS, "--mode", "sync", "--wire", "bfloat16", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["is_optimal"]
+    assert found["batch_size"] in {1024, 4096}
+    layers = [layer["name"] for layer in found["stack"]["layers"]]
+    assert [name for stage in found["stages"] for name in stage["layers"]] == layers
+    losses = [each["loss"] for each in found["instead"] if each["loss"] is not None]
+    assert losses
+    assert all(loss >= found["loss"] * (1 - 1e-9) for loss in losses)
+
+
+def test_layers_that_do_not_fit_exit_as_plans_do(capsys):
+    assert main([*LAYERS, "--rows", "embedding=5e11"]) == 3
+    assert "error: with batches of 4096: what all layers hold needs" in capsys.readouterr().err
+
+
+def test_flags_of_plans_are_refused_beside_layers(capsys):
+    assert main([*LAYERS, "--out", "plan.json", "--staleness", "1"]) == 1
+    assert "got --out, --staleness beside it" in capsys.readouterr().err
+
+
 def test_what_does_not_fit_exits_with_the_cheapest_change(capsys):
     arguments = ["plan", "--cluster", CLUSTER, "--model", DEEPFM, "--rows", "embedding=5e10"]
     assert main([*arguments, "--batch-size", "1024"]) == 3

@@ -124,7 +124,7 @@ class Place:
         whole = self._whole
         found[0] += self._split(whole.stage("read").cost)
         found[0] += self._split(_labelled(whole.stage("pull").cost, "upload"))
-        all_keys = sum(map(self._num_keys, self.graph.tables))
+        all_keys = sum(map(self._num_keys, self.graph.tables)) or 1.0
         for i, layer in enumerate(self.graph.layers):
             if tables := tables_of(self.graph, layer):
                 share = sum(map(self._num_keys, tables)) / all_keys

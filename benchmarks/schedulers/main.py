@@ -31,6 +31,7 @@ from hetero_pipe.planner.layers import (
     heuristic,
     one_type,
     random_search,
+    trainable,
 )
 
 SHARE = 0.3  # of the most throughput, that is required
@@ -44,6 +45,7 @@ def schedulers(*, quick: bool) -> dict[str, Callable[[LayerStack, Objective], So
         "heuristic": heuristic,
         "greedy": greedy,
         "one type": one_type,
+        "cuts a Trainer runs": trainable,
         f"random, {tries} tries": partial(random_search, rng=Random(0), num_tries=tries),
         f"genetic, {generations} generations": partial(
             genetic, rng=Random(0), num_generations=generations

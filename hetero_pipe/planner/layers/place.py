@@ -100,7 +100,7 @@ class Place:
             count=self.host.count * self.per_machine,
             bandwidth=1 / byte if byte else float("inf"),
             memory=self.memory,
-            step=_labelled(self._dense_stage, "step").total / self.batch,
+            step=_labelled(self._dense_stage, "step").on("worker", "device") / self.batch,
             call=self.model.constants.call_cpu / self.batch if self.is_cpu else 0.0,
             message_byte=packed if self.is_cpu else 0.0,
         )
@@ -140,8 +140,8 @@ class Place:
         own = _own_parameters(self.graph)
         ops = [self._ops_cost(layer, own[layer.name]) for layer in self.graph.layers]
         stage = self._dense_stage
-        computed = stage.on("worker", "device") - _labelled(stage, "step").total
-        factor = computed / (sum(cost.total for cost in ops) or 1.0)
+        of_ops = Breakdown(tuple(part for part in stage.parts if part.label != "step"))
+        factor = of_ops.on("worker", "device") / (sum(cost.total for cost in ops) or 1.0)
         all_bytes = sum(_num_bytes(tensors) for tensors in own.values()) or 1.0
         for layer, cost in zip(self.graph.layers, ops, strict=True):
             averaged = stage.on("network") * _num_bytes(own[layer.name]) / all_bytes

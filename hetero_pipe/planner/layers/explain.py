@@ -107,12 +107,14 @@ def _proof(proposal: LayersProposal) -> str:
 
 
 def _cut(stack: LayerStack, assignment: Assignment) -> str:
-    """Returns whether a Trainer runs it."""
-    if not is_trainable(stack, assignment):
-        return f"{NOT_YET}: one runs tables on servers of one host, and the dense part whole"
-    if any(_role(stack, stage).startswith("servers") for stage in assignment.stages):
-        return "a Trainer runs it: tables on servers, the dense part whole"
-    return "a Trainer runs it: all on one device"
+    """Returns whether a Trainer runs it, and if not, what of it none does."""
+    has_servers = any("servers" in _role(stack, stage) for stage in assignment.stages)
+    if is_trainable(stack, assignment):
+        where = "tables on servers, the dense part whole" if has_servers else "all on one device"
+        return f"a Trainer runs it: {where}"
+    if len(assignment.stages) == 1:
+        return f"{NOT_YET}: rows are shared out over devices, and in mode gpu_only each has all"
+    return f"{NOT_YET}: one runs tables on servers of one host, and the dense part whole"
 
 
 def _rivals(proposal: LayersProposal, *, has_prices: bool) -> Iterator[str]:

@@ -11,11 +11,13 @@ from hetero_pipe.planner.layers import (
     Goal,
     LayerStack,
     Objective,
+    Solution,
     assumed_of,
     exact,
     explain_layers,
     layers_told,
     propose_layers,
+    provision,
     stack_of,
 )
 from tests.planner.layers.problems import cluster, model
@@ -56,6 +58,23 @@ def test_a_report_tells_who_runs_what_and_whether_it_runs_today():
     cut = next(line for line in told.splitlines() if line.startswith("cut: "))
     assert ("no Trainer runs this cut yet" in cut) is not layers_told(found)["is_trainable"]
     assert "money: not known" in explain_layers(found, has_prices=False)
+
+
+@pytest.mark.parametrize(
+    ("places", "told"),
+    [
+        (["server/cpu", "server/cpu", "trainer/gpu"], "a Trainer runs it: tables on servers, the"),
+        (["server/cpu"] * 3, "a Trainer runs it: tables on servers, the dense part whole"),
+        (["server/cpu", "trainer/gpu", "trainer/gpu"], "no Trainer runs this cut yet: one runs"),
+        (["trainer/gpu"] * 3, "no Trainer runs this cut yet: rows are shared out over devices"),
+    ],
+)
+def test_a_cut_that_no_trainer_runs_is_told(places, told):
+    found = propose_layers(model(), Aim(), batch_sizes=(1024,))
+    objective = Objective(Goal.TIME_PER_SAMPLE)
+    assignment = provision(found.stack, places, objective)
+    other = replace(found, solution=Solution(assignment, objective.loss(assignment)))
+    assert f"cut: {told}" in explain_layers(other)
 
 
 def test_json_has_the_stack_and_all_that_was_found():

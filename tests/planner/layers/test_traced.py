@@ -6,19 +6,29 @@ from dataclasses import replace
 import pytest
 
 from hetero_pipe.cluster import Cluster, Device
-from hetero_pipe.cost import Constants, CostModel, compute_rates, op_cost, optimizer_cost
+from hetero_pipe.cost import (
+    Constants,
+    CostModel,
+    Workload,
+    compute_rates,
+    op_cost,
+    optimizer_cost,
+)
 from hetero_pipe.errors import PlanError
+from hetero_pipe.planner import Strategy, Where
 from hetero_pipe.planner.layers import (
     Goal,
     Objective,
     brute_force,
     exact,
+    provision,
     stack_of,
 )
 from tests.cost.problems import ITEMS, USERS, workload
 from tests.cost.problems import model as graph_of
 from tests.planner.layers.problems import GB, cluster, model
 from tests.planner.problems import cluster_of, problem_of
+from tests.planner.problems import graph_of as graph_of_tables
 
 BATCH = 1000
 CONSTANTS = Constants()
@@ -180,6 +190,23 @@ def test_layers_together_take_what_the_dense_stage_is_predicted_to_take():
     assert sum(dense) * BATCH == pytest.approx(0.5)
     # Cores are not the accelerator that is stated.
     assert layers["deep"].compute[0] == plain["deep"].compute[0]
+
+
+def test_all_layers_on_cores_take_what_a_plan_asks_of_them():
+    graph = graph_of_tables([16])
+    found = CostModel(cluster(), Workload(graph, {"t0": 1e6}, num_dense=3, skew=1.2))
+    stack = stack_of(found, batch=BATCH)
+    objective = Objective(Goal.TIME_PER_SAMPLE)
+    alone = provision(stack, ["server/cpu"] * len(stack.layers), objective)
+    where = (Where("whole", "server", "cpu"), Where("server", "server", "cpu"))
+    strategy = Strategy(where, "bounded", BATCH, homes=(("t0", "host"),))
+    plan = strategy.plan(graph, {"whole": (2, 4), "server": (2, 1)}, staleness=1)
+    predicted = found.predict(plan)
+    asked = {bound.label: bound.amount for bound in predicted.bounds}
+    assert alone.stages[0].num_units == 8
+    assert alone.stages[0].time * predicted.samples == pytest.approx(
+        max(asked["cores of server"], asked["network of server"])
+    )
 
 
 # ------------------------------------------------------------------ on any cluster

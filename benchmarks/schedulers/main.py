@@ -1,21 +1,22 @@
 """How much do published kinds of scheduler lose to the best assignment of layers to devices?
 
-Each scheduler gets each stack of stacks.toml with each price list, for three
-goals: least price an hour and least price a sample, both at 0.3 of the most
-throughput that all units reach, and most throughput. Nothing is run: what counts
-is what the model of docs/planner.md says. Brute force tries all assignments where
-there are few.
+Each scheduler gets each stack of stacks.toml with each price list, and those of the models
+of examples/ctr on each cluster of clusters/, for three goals: least price an hour and
+least price a sample, both at 0.3 of the most throughput that all units reach, and most
+throughput. Nothing is run: what counts is what the models of docs/planner.md say. Brute
+force tries all assignments where there are few.
 """
 
 import argparse
 import json
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from random import Random
 
 from stacks import build, load
+from traced import load_traced
 
 from hetero_pipe.errors import PlanError
 from hetero_pipe.planner.layers import (
@@ -30,6 +31,7 @@ from hetero_pipe.planner.layers import (
     heuristic,
     one_type,
     random_search,
+    trainable,
 )
 
 SHARE = 0.3  # of the most throughput, that is required
@@ -43,6 +45,7 @@ def schedulers(*, quick: bool) -> dict[str, Callable[[LayerStack, Objective], So
         "heuristic": heuristic,
         "greedy": greedy,
         "one type": one_type,
+        "cuts a Trainer runs": trainable,
         f"random, {tries} tries": partial(random_search, rng=Random(0), num_tries=tries),
         f"genetic, {generations} generations": partial(
             genetic, rng=Random(0), num_generations=generations
@@ -88,40 +91,57 @@ def compare(
 
 
 def measure(*, quick: bool) -> list[dict]:
-    """Returns the comparison of every stack, price list and goal."""
-    stacks, devices, lists = load()
+    """Returns the comparison of every stack, price list or cluster, and goal."""
     results = []
-    for prices_name, prices in lists.items():
-        for each in stacks[::4] if quick else stacks:
-            stack = build(each, devices, prices)
-            fastest = exact(stack, Objective(Goal.TIME_PER_SAMPLE)).assignment.throughput
-            for goal in Goal:
-                required = 0.0 if goal is Goal.TIME_PER_SAMPLE else SHARE * fastest
-                found = compare(
-                    stack,
-                    Objective(goal, required),
-                    others=schedulers(quick=quick),
-                    most_tries=300 if quick else 1100,
-                )
-                results.append({"prices": prices_name, **found})
+    for is_traced, prices, stack in all_stacks(quick=quick):
+        fastest = exact(stack, Objective(Goal.TIME_PER_SAMPLE)).assignment.throughput
+        for goal in Goal:
+            required = 0.0 if goal is Goal.TIME_PER_SAMPLE else SHARE * fastest
+            found = compare(
+                stack,
+                Objective(goal, required),
+                others=schedulers(quick=quick),
+                most_tries=300 if quick else 1100,
+            )
+            results.append({"is_traced": is_traced, "prices": prices, **found})
     return results
 
 
+def all_stacks(*, quick: bool) -> Iterator[tuple[bool, str, LayerStack]]:
+    """Yields whether a stack was traced, its price list or cluster, and the stack."""
+    stacks, devices, lists = load()
+    for name, prices in lists.items():
+        for each in stacks[::4] if quick else stacks:
+            yield False, name, build(each, devices, prices)
+    for name, stack in load_traced(quick=quick):
+        yield True, name, stack
+
+
 def show(results: list[dict]) -> None:
-    """Prints a line for each stack and price list, and a table of each scheduler over all."""
+    """Prints a line for each stack, and a table of each scheduler over all of a sort."""
     names = [name for name in results[0]["over_exact"] if name != "brute force"]
     print("loss over the optimum: price an hour / price a sample / time a sample; - finds nothing")
-    print(f"{'stack':18}{'prices':9}" + "".join(f"{name[:20]:>21}" for name in names))
+    print(f"{'stack':18}{'prices':10}" + "".join(f"{name[:20]:>21}" for name in names))
     for i in range(0, len(results), len(Goal)):
         three = results[i : i + len(Goal)]
         cells = ("/".join(ratio(each["over_exact"][name]) for each in three) for name in names)
-        head = f"{three[0]['stack']:18}{three[0]['prices']:9}"
+        head = f"{three[0]['stack']:18}{three[0]['prices']:10}"
         print(head + "".join(f"{cell:>21}" for cell in cells))
-    print(f"\n{'':24}{'problems':>9}{'nothing':>9}{'best':>6}{'median':>8}{'max':>8}{'max s':>8}")
+    for is_traced, title in ((False, "stacks that are written down"), (True, "stacks of models")):
+        some = [each for each in results if each["is_traced"] is is_traced]
+        print(f"\n{title}")
+        summarise(some, names)
+
+
+def summarise(results: list[dict], names: list[str]) -> None:
+    """Prints a table of each scheduler over some problems, and what the exact one proves."""
+    print(f"{'':24}{'problems':>9}{'nothing':>9}{'best':>6}{'median':>8}{'max':>8}{'max s':>8}")
     for name in [*names, "brute force"]:
         ratios = [each["over_exact"][name] for each in results if name in each["over_exact"]]
         seconds = [each["seconds"][name] for each in results if name in each["seconds"]]
         fit = [each for each in ratios if each is not None]
+        if not fit:
+            continue
         best = sum(each <= 1 + EQUAL for each in fit)
         print(
             f"{name:24}{len(ratios):9}{len(ratios) - len(fit):9}{best:6}"

@@ -17,7 +17,8 @@ def load_model(name: str, **arguments: Any) -> Any:  # a paddle.nn.Layer, which 
     What the file imports is found beside it, and beside the package that it is in.
 
     Raises:
-        ConfigError: There is no such file or class, or it cannot be made of the arguments.
+        ConfigError: There is no such file or class, it is no Python, or the class cannot be made
+            of the arguments.
     """
     path, colon, class_name = name.rpartition(":")
     if not colon or not class_name.isidentifier():
@@ -57,6 +58,12 @@ def _load(path: Path) -> ModuleType:
     sys.path.insert(0, str(folder))
     try:
         return importlib.import_module(".".join(package))
+    except SyntaxError as error:  # of the file, or of one that it imports
+        found = (error.text or "").strip()
+        raise ConfigError(
+            f"a model's file must be Python, got {error.msg} at {error.filename}:{error.lineno}"
+            f"{f': {found}' if found else ''}; correct that line"
+        ) from error
     except ImportError as error:
         raise ConfigError(f"a model's file must be importable, got {path}: {error}") from error
     finally:

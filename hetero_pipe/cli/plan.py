@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from hetero_pipe.cli.model import load_model
+from hetero_pipe.cli.plan_layers import NO_PLAN, check_layers, run_layers
 from hetero_pipe.cli.this_host import few_words, this_host
 from hetero_pipe.cluster import Cluster, load_cluster
 from hetero_pipe.codec import encode
@@ -48,6 +49,10 @@ examples:
       --cluster examples/ctr/cluster.toml --rows embedding=1e9 --rows first_order=1e9
   hetero-pipe plan --model model.py:Model --cluster cluster.toml \\
       --data 'day_*.parquet' --dense age,price --objective money --throughput 1e6 --json
+  hetero-pipe plan --model examples/ctr/models/deepfm.py:DeepFM \\
+      --cluster examples/ctr/cluster.toml --layers --objective money --throughput 1e6
+                                        which layers run on servers, CPUs and GPUs, on
+                                        how many cores and GPUs, whatever a Trainer can do
 
 Where nothing fits, it says which table or stage, by how much, and the cheapest
 changes with which a plan would; it then exits with 3, as it does if no plan was
@@ -56,7 +61,6 @@ found in time. A search of over five seconds tells on stderr how far it is.
 
 BATCHES = (256, 512, 1024, 2048, 4096, 8192)
 SAMPLE = Path("data/movielens/movielens.parquet")
-NO_PLAN = 3
 STOPPED = 130  # as a shell tells of a process that Ctrl-C has ended
 TOLD_EVERY = 5.0  # seconds
 CACHES = (0, 100_000, 1_000_000)
@@ -100,10 +104,16 @@ def add_to(commands: Any) -> None:  # argparse's sub-parsers, whose class is pri
     add = choice.add_argument
     add("--batch-size", metavar="N[,N]", type=_counts, default=BATCHES, help="of a worker's step")
     add("--max-staleness", metavar="K", type=int, default=2, help="default: %(default)s")
-    add("--staleness", metavar="K", type=int, help="exactly so much")
+    add("--staleness", metavar="K", type=int, help="exactly so much, in mode bounded")
     add("--mode", choices=MODES, help="default: bounded, cpu_only or gpu_only")
     add("--wire", choices=WIRES, default="float32", help="default: %(default)s")
     add("--wide", action="store_true", help="also what no trainer runs yet: homes by table, caches")
+    add(
+        "--layers",
+        action="store_true",
+        help="layer by layer instead: which host's cores or GPUs run it, and how many of them; "
+        "the optimum, what other schedulers find, and whether a Trainer runs that cut",
+    )
     aim = parser.add_argument_group("what shall be best")
     add = aim.add_argument
     add("--objective", choices=AIMS, default="throughput", help="default: %(default)s")
@@ -132,12 +142,16 @@ def _run(options: argparse.Namespace, _: Sequence[str]) -> int:
 
 
 def _plan(options: argparse.Namespace) -> int:
+    if options.layers:
+        check_layers(options)
     aim = Aim(options.objective, options.throughput)
     space = _space(options)
     cluster = _cluster(options.cluster)
     with few_words():
         workload = _workload(options)
     model = CostModel(cluster, workload, corrections=load_corrections(_profile(options.profile)))
+    if options.layers:
+        return run_layers(options, model, aim)
     try:
         proposal = propose(model, space, aim, seconds=options.seconds, told=teller())
     except PlanError as error:

@@ -23,7 +23,8 @@ class Plan:
         stages: In order, one for each of `STAGES`.
         tables: Names are unique; all are on the same servers.
         staleness: How many of the latest pushes a pull may miss; 0 is, of one
-            worker, the serial run, bit for bit. Without a meaning in `async`.
+            worker, the serial run, bit for bit. Without a meaning in `async`; in `cpu_only`
+            and `gpu_only` what a pull misses is its worker's own affair.
         workers: The training processes; by default, one.
         batch_size: Samples of a worker's step; None is the reader's business.
         processes: On which machines of a cluster servers and workers run; none if

@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 
+from hetero_pipe.cluster import Cluster
 from hetero_pipe.errors import ConfigError
 from hetero_pipe.plan import Prediction
 
@@ -49,6 +50,20 @@ class Aim:
     def needs_prices(self) -> bool:
         """Whether it counts money."""
         return self.what != "throughput"
+
+    def check_prices(self, cluster: Cluster) -> None:
+        """Refuses a cluster whose money cannot be counted, if it must be.
+
+        Raises:
+            ConfigError: A host has no price.
+        """
+        missing = [host.name for host in cluster.hosts if host.price_per_hour is None]
+        if self.needs_prices and missing:
+            raise ConfigError(
+                "money is counted by the price of each host, got none of "
+                f"{', '.join(missing)}; give price_per_hour in the cluster file, or take the "
+                "objective throughput"
+            )
 
     def loss(self, prediction: Prediction) -> float:
         """Returns what shall be least, infinite for what is too slow.

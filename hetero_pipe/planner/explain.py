@@ -1,9 +1,10 @@
 """Explain: a proposal as text, for people."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from hetero_pipe.plan import Breakdown, Plan, Prediction
 from hetero_pipe.planner.aim import AIMS
+from hetero_pipe.planner.columns import columns, percent
 from hetero_pipe.planner.propose import Proposal
 from hetero_pipe.units import format_bytes, format_seconds
 
@@ -55,7 +56,7 @@ def explain(proposal: Proposal, *, samples: int | None = None) -> str:
 
 
 def _processes(plan: Plan) -> Iterator[str]:
-    yield from _table(
+    yield from columns(
         ("processes", "host", "device", "machines", "on each", "in all"),
         [
             (
@@ -80,14 +81,14 @@ def _tables(plan: Plan) -> Iterator[str]:
             home = "the worker's process"
         cached = f", {table.cached_rows:,} hot rows on devices" if table.cached_rows else ""
         rows.append((table.name, f"{table.dim}", home + cached))
-    yield from _table(("tables", "dim", "home"), rows)
+    yield from columns(("tables", "dim", "home"), rows)
 
 
 def _stages(prediction: Prediction) -> Iterator[str]:
     rows = []
     for stage in prediction.stages:
         rows.append((stage.name, stage.role, format_seconds(stage.busy), _parts(stage.cost)))
-    yield from _table(("stages of a step", "of", "busy", "alone, that is"), rows)
+    yield from columns(("stages of a step", "of", "busy", "alone, that is"), rows)
 
 
 def _parts(cost: Breakdown) -> str:
@@ -115,11 +116,11 @@ def _memory(prediction: Prediction) -> Iterator[str]:
                 f"{each.host}/{each.device}",
                 format_bytes(used),
                 format_bytes(each.capacity),
-                _percent(used / each.capacity),
+                percent(used / each.capacity),
                 ", ".join(told),
             )
         )
-    yield from _table(("memory of one", "peak", "of", "full", "that is"), rows)
+    yield from columns(("memory of one", "peak", "of", "full", "that is"), rows)
 
 
 def _bounds(prediction: Prediction) -> Iterator[str]:
@@ -145,25 +146,8 @@ def _money(prediction: Prediction, samples: int | None) -> Iterator[str]:
 
 
 def _proof(proposal: Proposal) -> str:
-    better = f"over {_percent(proposal.gap)} better" if proposal.gap else "better"
+    better = f"over {percent(proposal.gap)} better" if proposal.gap else "better"
     return (
         f"proof: no plan of those to choose from is {better}, by {proposal.num_predicted:,} "
         "predictions of plans and of bounds"
     )
-
-
-def _percent(share: float) -> str:
-    return f"{share:.0%}" if share >= 0.0995 or share == 0 else f"{share:.2%}"
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yields lines with columns that are as wide as they must be."""
-    widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
-    for number, row in enumerate((header, *rows)):
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        yield ("  " if number else "") + ("  ".join(cells) if number else _header(row, widths))
-
-
-def _header(row: Sequence[str], widths: Sequence[int]) -> str:
-    first, *rest = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-    return "  ".join([first + "  ", *rest])

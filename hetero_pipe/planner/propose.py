@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from hetero_pipe.cost import CostModel
-from hetero_pipe.errors import ConfigError, PlanError
+from hetero_pipe.errors import PlanError
 from hetero_pipe.plan import Plan
 from hetero_pipe.planner.address import addressed
 from hetero_pipe.planner.aim import Aim
@@ -95,7 +95,7 @@ def propose(
         ConfigError: Money shall be counted, and a host has no price.
     """
     aim = aim or Aim()
-    _check_prices(model, aim)
+    aim.check_prices(model.cluster)
     judge, watch = Judge(model, aim), Watch(seconds, clock, told)
     kinds = kinds_of(model, space)
     searches = {kind: Search(judge).add(boxes) for kind, boxes in kinds.items()}
@@ -164,15 +164,6 @@ def _none_in_time(searches: Iterable[Search], aim: Aim, seconds: float) -> str:
         f"a plan was to be found in {seconds:g} s, got {found}, and no proof that there is none; "
         "search longer (--seconds), ask for less, or allow fewer batch sizes and modes"
     )
-
-
-def _check_prices(model: CostModel, aim: Aim) -> None:
-    missing = [host.name for host in model.cluster.hosts if host.price_per_hour is None]
-    if aim.needs_prices and missing:
-        raise ConfigError(
-            f"money is counted by the price of each host, got none of {', '.join(missing)}; give "
-            "price_per_hour in the cluster file, or take the objective throughput"
-        )
 
 
 def _runner_up(kind: str, search: Search, boxes: list[Box], best: float, watch: Watch) -> RunnerUp:

@@ -69,6 +69,49 @@ def test_json_has_the_plan_and_those_that_lost(capsys):
     assert all(each["reason"] for each in found["runners_up"])
 
 
+LAYERS = ["plan", "--cluster", CLUSTER, "--model", DEEPFM, "--layers", "--batch-size", "1024,4096"]
+
+
+def test_layers_are_assigned_to_units(capsys):
+    assert (
+        main([*LAYERS, "--rows", "embedding=1e9", "--objective", "money", "--throughput", "1e6"])
+        == 0
+    )
+    told = capsys.readouterr().out
+    for part in (
+        "layers for least money an hour: DeepFM, batches of ",
+        "servers, sparse workers  ",
+        "GPU workers  ",
+        "proof: none of the 6,561 assignments of 8 layers to 3 types is better",
+        "cut: a Trainer runs it: tables on servers, the dense part whole",
+        "heuristic: embeddings on CPUs, the rest on others",
+        "an epoch of 100,836 samples",
+    ):
+        assert part in told
+
+
+def test_json_of_layers_is_of_the_best(capsys):
+    assert main([*LAYERS, "--mode", "sync", "--wire", "bfloat16", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["is_optimal"]
+    assert found["batch_size"] in {1024, 4096}
+    layers = [layer["name"] for layer in found["stack"]["layers"]]
+    assert [name for stage in found["stages"] for name in stage["layers"]] == layers
+    losses = [each["loss"] for each in found["instead"] if each["loss"] is not None]
+    assert losses
+    assert all(loss >= found["loss"] * (1 - 1e-9) for loss in losses)
+
+
+def test_layers_that_do_not_fit_exit_as_plans_do(capsys):
+    assert main([*LAYERS, "--rows", "embedding=5e11"]) == 3
+    assert "error: with batches of 4096: what all layers hold needs" in capsys.readouterr().err
+
+
+def test_flags_of_plans_are_refused_beside_layers(capsys):
+    assert main([*LAYERS, "--out", "plan.json", "--staleness", "1"]) == 1
+    assert "got --out, --staleness beside it" in capsys.readouterr().err
+
+
 def test_what_does_not_fit_exits_with_the_cheapest_change(capsys):
     arguments = ["plan", "--cluster", CLUSTER, "--model", DEEPFM, "--rows", "embedding=5e10"]
     assert main([*arguments, "--batch-size", "1024"]) == 3
@@ -105,6 +148,20 @@ def test_a_class_that_is_no_model_is_told(tmp_path, capsys):
     path.write_text("class Model:\n    pass\n")
     assert main(["plan", "--model", f"{path}:Model"]) == 1
     assert "a model is a paddle.nn.Layer, got the class" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("is_imported", [False, True])
+def test_a_file_that_is_no_python_names_the_line(is_imported, tmp_path, capsys):
+    broken = tmp_path / f"broken_{is_imported}.py"  # modules of one name are loaded once
+    broken.write_text("class Model:\n    dim = = 16\n")
+    path = broken
+    if is_imported:
+        path = tmp_path / "importing.py"
+        path.write_text(f"from {broken.stem} import Model\n")
+    assert main(["plan", "--model", f"{path}:Model"]) == 1
+    told = capsys.readouterr().err
+    assert told.startswith("hetero-pipe: error: a model's file must be Python, got ")
+    assert f"{broken}:2: dim = = 16; correct that line" in told
 
 
 @pytest.mark.parametrize(

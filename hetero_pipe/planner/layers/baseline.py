@@ -14,7 +14,7 @@ from hetero_pipe.planner.layers.objective import Objective, Solution
 from hetero_pipe.planner.layers.provision import Provisioner
 from hetero_pipe.planner.layers.stack import LayerStack
 
-__all__ = ["brute_force", "genetic", "greedy", "heuristic", "one_type", "random_search"]
+__all__ = ["best_of", "brute_force", "genetic", "greedy", "heuristic", "one_type", "random_search"]
 
 MUTATION = 0.1  # of a layer's type, in `genetic`
 
@@ -25,7 +25,7 @@ def brute_force(stack: LayerStack, objective: Objective) -> Solution:
     Raises:
         PlanError: None does what the objective requires.
     """
-    found = _best_of(stack, objective, _all(stack))
+    found = best_of(stack, objective, _all(stack))
     return replace(found, bound=found.loss)
 
 
@@ -36,7 +36,7 @@ def one_type(stack: LayerStack, objective: Objective) -> Solution:
         PlanError: No type is enough for all layers.
     """
     alike = ((number,) * len(stack.layers) for number in range(len(stack.types)))
-    return _best_of(stack, objective, alike)
+    return best_of(stack, objective, alike)
 
 
 def heuristic(stack: LayerStack, objective: Objective) -> Solution:
@@ -54,7 +54,7 @@ def heuristic(stack: LayerStack, objective: Objective) -> Solution:
         [cpu if layer.kind == "sparse" else other for layer in stack.layers]
         for cpu, other in product(cpus, others)
     )
-    return _best_of(stack, objective, pairs)
+    return best_of(stack, objective, pairs)
 
 
 def greedy(stack: LayerStack, objective: Objective) -> Solution:
@@ -70,7 +70,7 @@ def greedy(stack: LayerStack, objective: Objective) -> Solution:
     for num_layers in range(1, len(stack.layers) + 1):
         front = replace(stack, layers=stack.layers[:num_layers])
         options = ([*chosen, number] for number in range(len(stack.types)))
-        found = _best_of(front, objective, options)
+        found = best_of(front, objective, options)
         names = [each.name for each in stack.types]
         chosen.append(names.index(found.assignment.types[-1]))
     return found
@@ -86,7 +86,7 @@ def random_search(
     """
     rng = rng or Random(0)
     draws = (_draw(stack, rng) for _ in range(num_tries))
-    return _best_of(stack, objective, draws)
+    return best_of(stack, objective, draws)
 
 
 def genetic(
@@ -119,10 +119,10 @@ def genetic(
             _child(stack, rng, *rng.sample(parents, 2)) for _ in range(num_alive - len(parents))
         ]
         alive = [*parents, *children]
-    return _best_of(stack, objective, sorted(losses, key=losses.__getitem__)[:1])
+    return best_of(stack, objective, sorted(losses, key=losses.__getitem__)[:1])
 
 
-def _best_of(
+def best_of(
     stack: LayerStack, objective: Objective, candidates: Iterable[Sequence[int]]
 ) -> Solution:
     """Returns the best of some assignments.

@@ -74,8 +74,10 @@ def lacking_units(
         for each in stack.types
         if cheapest.num_units(each.name) > each.count
     ]
-    most = "" if most_throughput is None else f" or require at most {most_throughput:.6g} samples/s"
+    takes = f"more units than there are: the cheapest way takes {' and '.join(lacks)}"
+    if most_throughput is None:  # it is not their speed that is lacking
+        return f"what all layers hold needs the memory of {takes}; add them"
     return (
-        f"{1 / target:.6g} samples/s need more units than there are: the cheapest way takes "
-        f"{' and '.join(lacks)}; add them{most}"
+        f"{1 / target:.6g} samples/s need {takes}; add them or require at most "
+        f"{most_throughput:.6g} samples/s"
     )

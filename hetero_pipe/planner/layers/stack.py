@@ -24,6 +24,10 @@ class DeviceType:
         price_per_hour: Of a unit, in any money that is one for all types.
         count: Units there are.
         bandwidth: Bytes/s of a unit to and from units of other types, both ways together.
+        memory: Bytes of a unit that stages may use.
+        step: Seconds a sample that a stage takes a unit whatever its layers.
+        call: Seconds a sample that each end of a stage takes a unit where another stage begins.
+        message_byte: Seconds that a byte which crosses there takes a unit, to be packed or read.
 
     Raises:
         ConfigError: A value is out of range.
@@ -34,14 +38,21 @@ class DeviceType:
     price_per_hour: float
     count: int
     bandwidth: float = math.inf
+    memory: float = math.inf
+    step: float = 0.0
+    call: float = 0.0
+    message_byte: float = 0.0
 
     def __post_init__(self) -> None:
         owner = f"device type {self.name!r}"
         _check(owner, "price_per_hour", self.price_per_hour, least=0, most=math.inf)
         if type(self.count) is not int or self.count < 1:
             raise ConfigError(f"{owner} needs count of at least 1, got count={self.count!r}")
-        if not self.bandwidth > 0:
-            raise ConfigError(f"{owner} needs bandwidth above 0, got bandwidth={self.bandwidth!r}")
+        for name in ("bandwidth", "memory"):
+            if not (value := getattr(self, name)) > 0:
+                raise ConfigError(f"{owner} needs {name} above 0, got {name}={value!r}")
+        for name in ("step", "call", "message_byte"):
+            _check(owner, name, getattr(self, name), least=0, most=math.inf)
 
 
 @dataclass(frozen=True)
@@ -61,6 +72,9 @@ class StackLayer:
         compute_fraction: Of `compute`, what units share: HeterPS's alpha.
         comm_fraction: Of `comm`: HeterPS's beta.
         cut_bytes: Of a sample, what crosses to the next layer and comes back from it.
+        shared_bytes: That the units of a stage hold together, by type: rows of tables. Empty
+            is none.
+        own_bytes: That each unit of a stage holds: parameters, and what belongs to them.
 
     Raises:
         ConfigError: A value is out of range.
@@ -73,6 +87,8 @@ class StackLayer:
     compute_fraction: float = 1.0
     comm_fraction: float = 1.0
     cut_bytes: float = 0.0
+    shared_bytes: tuple[float, ...] = ()
+    own_bytes: float = 0.0
 
     def __post_init__(self) -> None:
         owner = f"layer {self.name!r}"
@@ -87,6 +103,9 @@ class StackLayer:
         _check(owner, "compute_fraction", self.compute_fraction, least=0, most=1)
         _check(owner, "comm_fraction", self.comm_fraction, least=0, most=1)
         _check(owner, "cut_bytes", self.cut_bytes, least=0, most=math.inf)
+        for held in self.shared_bytes:
+            _check(owner, "shared_bytes", held, least=0, most=math.inf)
+        _check(owner, "own_bytes", self.own_bytes, least=0, most=math.inf)
         if math.isinf(min(self.compute, default=math.inf)):
             raise ConfigError(f"{owner} needs a type that it can run on, got {self.compute}")
 
@@ -121,6 +140,12 @@ class LayerStack:
                     f"{layer.name!r} with {len(layer.compute)} times of compute and "
                     f"{len(layer.comm)} of comm; give one of each a type"
                 )
+            if len(layer.shared_bytes) not in (0, len(self.types)):
+                raise ConfigError(
+                    f"stack {self.name!r} has {len(self.types)} device types, got layer "
+                    f"{layer.name!r} with {len(layer.shared_bytes)} of shared_bytes; give one a "
+                    "type, or none"
+                )
 
     def to_json(self) -> str:
         """Returns the stack as indented JSON; null stands for infinite."""
@@ -146,13 +171,19 @@ class LayerStack:
             ) from error
 
 
-def _layer(compute: Sequence[float | None], comm: Sequence[float], **fields: Any) -> StackLayer:
+def _layer(
+    compute: Sequence[float | None],
+    comm: Sequence[float],
+    shared_bytes: Sequence[float] = (),
+    **fields: Any,  # JSON values
+) -> StackLayer:
     times = tuple(math.inf if seconds is None else seconds for seconds in compute)
-    return StackLayer(compute=times, comm=tuple(comm), **fields)
+    return StackLayer(compute=times, comm=tuple(comm), shared_bytes=tuple(shared_bytes), **fields)
 
 
-def _type(bandwidth: float | None = None, **fields: Any) -> DeviceType:  # JSON values
-    return DeviceType(bandwidth=math.inf if bandwidth is None else bandwidth, **fields)
+def _type(bandwidth: float | None = None, memory: float | None = None, **fields: Any) -> DeviceType:
+    boundless = [math.inf if value is None else value for value in (bandwidth, memory)]
+    return DeviceType(bandwidth=boundless[0], memory=boundless[1], **fields)
 
 
 def _finite(value: Any) -> Any:  # a JSON value, whatever it is

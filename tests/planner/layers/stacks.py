@@ -12,6 +12,10 @@ def draw_stack(rng, *, num_layers, num_types, most_units):
             price_per_hour=rng.choice([0.04, 0.5, 1.0, 2.42]) * rng.uniform(0.8, 1.2),
             count=rng.randint(1, most_units),
             bandwidth=rng.choice([1e9, 1e10, float("inf")]),
+            memory=rng.choice([float("inf"), 100.0]),
+            step=rng.choice([0.0, 1e-5]),
+            call=rng.choice([0.0, 1e-6]),
+            message_byte=rng.choice([0.0, 1e-9]),
         )
         for i in range(num_types)
     )
@@ -36,6 +40,10 @@ def draw_layer(rng, name, num_types):
         compute_fraction=rng.choice([1.0, 0.99, 0.9, 0.5]),
         comm_fraction=rng.choice([1.0, 0.9, 0.0]),
         cut_bytes=rng.choice([0.0, 400.0, 20000.0]),
+        shared_bytes=rng.choice(
+            [(), tuple(rng.choice([0.0, 50.0, 150.0]) for _ in range(num_types))]
+        ),
+        own_bytes=rng.choice([0.0, 0.0, 30.0]),
     )
 
 

@@ -181,6 +181,14 @@ def test_units_that_are_lacking_are_counted_and_what_they_can_do_is_told():
         exact(stack, Objective(Goal.PRICE_PER_HOUR, most * 1.0001))
 
 
+def test_memory_that_all_units_lack_is_told_whatever_the_throughput():
+    stack = two_layers(shared_bytes=(3000.0, 3000.0))
+    types = tuple(replace(each, memory=10.0) for each in stack.types)
+    for goal in Goal:
+        with pytest.raises(PlanError, match=r"hold needs the memory of .* takes 600 of 'core'"):
+            exact(replace(stack, types=types), Objective(goal, 1000))
+
+
 def test_a_layer_that_no_unit_makes_fast_enough_is_named():
     stack = two_layers(compute_fraction=0.5)
     with pytest.raises(PlanError, match=r"layer 'dense' takes 0.001 s .* at most 1000 samples/s"):

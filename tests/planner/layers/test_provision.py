@@ -15,7 +15,7 @@ from hetero_pipe.planner.layers import (
     StackLayer,
     provision,
 )
-from tests.oracles.provision import least_loss, stages_of, time_of
+from tests.oracles.provision import fits, least_loss, stages_of, time_of
 from tests.planner.layers.stacks import draw_stack, two_layers
 
 
@@ -48,9 +48,9 @@ def test_the_units_are_the_best_of_all_there_are():
     assert min(num_fitting, num_lacking) > 50
 
 
-def test_a_unit_less_of_any_stage_is_too_slow():
+def test_a_unit_less_of_any_stage_is_too_slow_or_lacks_memory():
     rng = random.Random(2)
-    num_seen = 0
+    num_slow = num_full = 0
     for _ in range(200):
         stack = draw_stack(rng, num_layers=4, num_types=3, most_units=50)
         numbers = [rng.randrange(3) for _ in stack.layers]
@@ -67,9 +67,38 @@ def test_a_unit_less_of_any_stage_is_too_slow():
         for stage, layers in zip(found.stages, stages_of(stack, numbers), strict=True):
             assert stage.time == pytest.approx(time_of(stack, layers, stage.num_units))
             if stage.num_units > 1:
-                assert time_of(stack, layers, stage.num_units - 1) > 1 / throughput
-                num_seen += 1
-    assert num_seen > 50
+                is_slow = time_of(stack, layers, stage.num_units - 1) > 1 / throughput
+                is_full = not fits(stack, layers, stage.num_units - 1)
+                assert is_slow or is_full
+                num_slow += is_slow
+                num_full += is_full
+    assert num_slow > 50
+    assert num_full > 10
+
+
+def test_rows_take_as_many_units_as_hold_them():
+    stack = two_layers()
+    core, gpu = stack.types
+    objective = Objective(Goal.PRICE_PER_HOUR, 1000)
+    full = replace(stack.layers[0], shared_bytes=(950.0, 950.0), own_bytes=20.0)
+    for memory, num_units in [(1000.0, 1), (210.0, 5), (209.0, 6)]:
+        held = replace(
+            stack, layers=(full, stack.layers[1]), types=(replace(core, memory=memory), gpu)
+        )
+        found = provision(held, ["core", "gpu"], objective)
+        assert [stage.num_units for stage in found.stages] == [num_units, 2]
+
+
+def test_a_layer_that_no_unit_has_room_for_is_named():
+    stack = two_layers()
+    types = tuple(replace(each, memory=2**30) for each in stack.types)
+    large = replace(stack.layers[1], own_bytes=2.0**31)
+    with pytest.raises(PlanError, match=r"layer 'dense' holds 2 GiB .* one of 'core' has 1 GiB"):
+        provision(
+            replace(stack, layers=(stack.layers[0], large), types=types),
+            ["core", "gpu"],
+            Objective(Goal.TIME_PER_SAMPLE),
+        )
 
 
 def test_units_that_are_just_enough_are_enough():

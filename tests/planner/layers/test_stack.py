@@ -37,6 +37,8 @@ def test_json_of_anything_else_is_refused(text):
         ({"compute_fraction": 1.1}, "compute_fraction from 0 to 1"),
         ({"comm_fraction": -0.1}, "comm_fraction from 0 to 1"),
         ({"cut_bytes": -1.0}, "cut_bytes of at least 0"),
+        ({"shared_bytes": (0.0, -1.0)}, "shared_bytes of at least 0"),
+        ({"own_bytes": -1.0}, "own_bytes of at least 0"),
     ],
 )
 def test_a_layer_refuses_what_cannot_be(change, reason):
@@ -45,7 +47,17 @@ def test_a_layer_refuses_what_cannot_be(change, reason):
 
 
 @pytest.mark.parametrize(
-    "change", [{"price_per_hour": -1.0}, {"count": 0}, {"count": 1.5}, {"bandwidth": 0.0}]
+    "change",
+    [
+        {"price_per_hour": -1.0},
+        {"count": 0},
+        {"count": 1.5},
+        {"bandwidth": 0.0},
+        {"memory": 0.0},
+        {"step": -1.0},
+        {"call": -1.0},
+        {"message_byte": math.inf},
+    ],
 )
 def test_a_type_refuses_what_cannot_be(change):
     with pytest.raises(ConfigError, match=f"'gpu' needs {next(iter(change))}"):
@@ -61,6 +73,8 @@ def test_a_stack_refuses_names_that_are_taken_and_times_that_are_missing():
     short = StackLayer("short", "dense", (1.0,), (0.0, 0.0))
     with pytest.raises(ConfigError, match="2 device types, got layer 'short' with 1 times"):
         replace(stack, layers=(short,))
+    with pytest.raises(ConfigError, match="got layer 'dense' with 1 of shared_bytes"):
+        replace(stack, layers=(replace(stack.layers[1], shared_bytes=(1.0,)),))
 
 
 def test_an_objective_needs_a_throughput_that_can_be():

@@ -25,7 +25,6 @@ class Constants:
         call_cpu: Of it, on a core of the worker; the server's is as much.
         message_byte: A byte of a message: packed, handed to the system, and unpacked.
         step: Of one step: what a worker's threads take whatever the model.
-        index_row: Bytes of a table's index by row, as benchmarks/cost_error found them.
         kept_base: Bytes that a process keeps once it has trained, whatever it trains.
         kept_row: Bytes that a worker's allocators keep for a byte of a batch's rows.
         kept_activation: Likewise, of what the forward leaves for the backward.
@@ -51,7 +50,6 @@ class Constants:
     call_cpu: float = 150e-6
     message_byte: float = 1e-9
     step: float = 300e-6
-    index_row: float = 46.0
     kept_base: float = 15e6
     kept_row: float = 30.0
     kept_activation: float = 9.0

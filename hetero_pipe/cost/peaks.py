@@ -36,7 +36,7 @@ def _process_peak(job: Job, processes: ProcessPlan) -> Breakdown:
     constants, workload = job.constants, job.workload
     if processes.role == "server":
         share = min(workload.skew / job.most.num_servers, 1.0)
-        rows = rows_memory(job.plan, workload, share=share, constants=constants)
+        rows = rows_memory(job.plan, workload, share=share)
         kept = _kept(job, processes, message=_message(job) * share)
         return Breakdown.sum((Breakdown.of("process", constants.server_process), rows, kept))
     message = _message(job) if job.roles.servers is not None else 0.0
@@ -44,7 +44,7 @@ def _process_peak(job: Job, processes: ProcessPlan) -> Breakdown:
     if processes.role != "dense":
         peak += _in_flight(job)
         if job.roles.servers is None:
-            peak += rows_memory(job.plan, workload, share=1.0, constants=constants)
+            peak += rows_memory(job.plan, workload, share=1.0)
     if processes.role != "sparse" and processes.device == "cpu":
         peak += _device_peak(job)
     return peak

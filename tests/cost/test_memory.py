@@ -18,7 +18,7 @@ def amounts(memory):
 
 
 def on_host(rows):
-    return table_bytes(USERS, rows, constants=Constants())
+    return table_bytes(USERS, rows)
 
 
 def test_the_dense_part_is_parameters_gradients_state_activations_and_rows():
@@ -54,7 +54,7 @@ def test_all_roles_of_a_machine_share_its_memory():
 
 def test_tables_without_servers_are_in_each_worker():
     alone = amounts(peaks(plan(workers()))["trainer", "cpu"])
-    assert alone["table users"] == table_bytes(USERS, ROWS["users"], constants=Constants())
+    assert alone["table users"] == table_bytes(USERS, ROWS["users"])
 
 
 def test_a_device_has_the_dense_part_and_its_machine_the_batches():

@@ -8,7 +8,6 @@ and `arena.h` are where it is done; what is here is their sum.
 
 import math
 from bisect import bisect_left
-from itertools import accumulate
 from statistics import NormalDist, fmean
 
 __all__ = ["arena_bytes", "blocks_bytes"]

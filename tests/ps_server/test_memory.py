@@ -1,4 +1,4 @@
-"""Page faults of blocks that come and go, and heaps, as the system has them, in a process of its own."""
+"""Page faults of blocks that come and go, and heaps, as the system has them, in own processes."""
 
 import subprocess
 import sys

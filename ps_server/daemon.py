@@ -14,7 +14,7 @@ from pathlib import Path
 import grpc
 from google import protobuf
 
-from ps_server.memory import keep_freed_memory
+from ps_server.memory import keep_freed_memory, share_one_heap
 from ps_server.server import Server
 from ps_server.store import MAX_WORKERS
 from ps_server.table import COMPILER
@@ -119,6 +119,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         format="%(asctime)s %(levelname)s %(message)s",
     )
     keep_freed_memory()
+    share_one_heap()
     endings, tell = _catch_signals()
     on_over = None if options.num_workers is None else partial(_tell_over, tell)
     try:

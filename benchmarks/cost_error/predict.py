@@ -15,7 +15,8 @@ from hetero_pipe.data import measure_statistics
 from hetero_pipe.nn import BatchSpec, trace
 from hetero_pipe.plan import Prediction
 
-PROCESS = "process"  # what a process takes before it trains, which `run.Measured` leaves out
+# What is there before memory is measured: the process, and batches, which are made ahead.
+NOT_MEASURED = ("process", "batches read ahead")
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ def predict(config: Config, cluster: hp.Cluster) -> Predicted:
                 for memory in prediction.memory
                 if memory.device == "cpu"  # the emulated one computes nothing, and keeps nothing
                 for part in memory.peak.parts
-                if part.label != PROCESS
+                if part.label not in NOT_MEASURED
             )
         ),
         {

@@ -22,7 +22,9 @@ class Samples:
 
     Attributes:
         steady: `NUM_BATCHES` that are trained over and over.
-        fill: Batches that have each value of each slot once, a few twice.
+        fill: Batches that have each value of each slot in one of them. They are as large
+            as the steady ones and have as many distinct keys: what training takes is told
+            by batches as they come, not by the way its tables got full.
     """
 
     steady: Sequence[hp.Batch]
@@ -49,16 +51,25 @@ class Samples:
                 columns[-1] = draw(int(lengths.sum()))
             steady.append(_batch(config, columns, lengths, rng))
         fill = []
-        ones = np.ones(size, np.int64)
-        for first in range(0, config.values, size):
-            values = np.arange(first, first + size) % config.values
-            fill.append(_batch(config, [values] * config.slots, ones, rng))
+        few = _distinct(steady[0])
+        for first in range(0, config.values, few):
+            values = np.arange(first, first + few) % config.values
+            lengths = rng.integers(0, HISTORY + 1, size)
+            columns = [np.resize(values, size) for _ in slots_of(config)]
+            if config.history:
+                columns[-1] = np.resize(values, lengths.sum())
+            fill.append(_batch(config, columns, lengths, rng))
         return Samples(steady, fill)
 
 
 def slots_of(config: Config) -> tuple[str, ...]:
     """Returns the names of the slots; a history is the last, its target the one before."""
     return tuple(f"slot{i}" for i in range(config.slots))
+
+
+def _distinct(batch: hp.Batch) -> int:
+    """Returns how many keys of a slot are distinct, in the mean of the slots."""
+    return round(np.mean([len(np.unique(bags.keys)) for bags in batch.bags.values()]))
 
 
 def _batch(

@@ -26,11 +26,16 @@ class Constants:
         message_byte: A byte of a message: packed, handed to the system, and unpacked.
         step: Of one step: what a worker's threads take whatever the model.
         look: Share of a core that a thread takes which waits for a device: it looks again.
-        index_row: Bytes of a table's index by row, as benchmarks/cost_error found them.
-        kept_base: Bytes that a process keeps once it has trained, whatever it trains.
+        kept_base: Bytes that a process keeps once it trained or served, whatever that was. All that
+            is kept was found by runs here; benchmarks/cost_error tells by which.
+        kept_dense: Bytes that a dense part adds to it, whatever it is.
         kept_row: Bytes that a worker's allocators keep for a byte of a batch's rows.
-        kept_activation: Likewise, of what the forward leaves for the backward.
-        kept_message: Bytes that either end keeps for a byte of the largest message to a server.
+        kept_message: Likewise, for a byte of the largest message to all servers.
+        kept_served: Bytes that a server keeps for a byte of the largest message to it.
+        kept_matmul: Bytes that a worker with tables of its own keeps for a byte of what matmuls
+            make. Paddle's blocks begin at pages, and glibc before 2.38 takes none of them again
+            for one as large, unless what is beside it is free, too.
+        kept_matmul_served: Likewise, where messages come and go between these blocks.
         kept_cut: Bytes that either end keeps for a byte of cuts, as float32.
         kept_sent: Likewise, for a byte of them as they are sent.
         process: Bytes of a worker's process before it trains.
@@ -53,13 +58,15 @@ class Constants:
     message_byte: float = 1e-9
     step: float = 300e-6
     look: float = 0.045
-    index_row: float = 46.0
-    kept_base: float = 15e6
-    kept_row: float = 30.0
-    kept_activation: float = 9.0
-    kept_message: float = 34.0
-    kept_cut: float = 12.0
-    kept_sent: float = 22.0
+    kept_base: float = 5e6
+    kept_dense: float = 15e6
+    kept_row: float = 7.0
+    kept_message: float = 10.0
+    kept_served: float = 18.0
+    kept_matmul: float = 6.5
+    kept_matmul_served: float = 12.0
+    kept_cut: float = 11.0
+    kept_sent: float = 13.0
     process: float = 350e6
     server_process: float = 80e6
     usable_memory: float = 0.9

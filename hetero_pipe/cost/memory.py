@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterator
 
 from hetero_pipe.cost.arena import arena_bytes, blocks_bytes
-from hetero_pipe.cost.constants import Constants
 from hetero_pipe.cost.workload import Workload
 from hetero_pipe.graph import Graph, Table
 from hetero_pipe.plan import Breakdown, Plan, TablePlan
@@ -25,21 +24,18 @@ KEY_BYTES = 8
 FIRST_CAPACITY = 1024  # rows of a table on a device
 
 
-def table_bytes(table: Table, rows: float, *, constants: Constants) -> float:
+def table_bytes(table: Table, rows: float) -> float:
     """Returns the bytes of so many rows in a table on a host, its index and room among them."""
-    floats = table.dim * (1 + table.state_per_weight)
-    return arena_bytes(blocks_bytes(rows, floats, index_row=constants.index_row))
+    return arena_bytes(blocks_bytes(rows, table.dim * (1 + table.state_per_weight)))
 
 
-def rows_memory(plan: Plan, workload: Workload, *, share: float, constants: Constants) -> Breakdown:
+def rows_memory(plan: Plan, workload: Workload, *, share: float) -> Breakdown:
     """Returns the bytes of all tables that live on hosts, of which one has a share."""
     found = []
     for table, planned in _planned(plan, workload):
         if planned.home == "host":
             rows = workload.rows[table.name] * share
-            found.append(
-                Breakdown.of(f"table {table.name}", table_bytes(table, rows, constants=constants))
-            )
+            found.append(Breakdown.of(f"table {table.name}", table_bytes(table, rows)))
     return Breakdown.sum(found)
 
 

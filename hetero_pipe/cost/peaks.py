@@ -36,7 +36,7 @@ def _process_peak(job: Job, processes: ProcessPlan) -> Breakdown:
     constants, workload = job.constants, job.workload
     if processes.role == "server":
         share = min(workload.skew / job.most.num_servers, 1.0)
-        rows = rows_memory(job.plan, workload, share=share, constants=constants)
+        rows = rows_memory(job.plan, workload, share=share)
         kept = _kept(job, processes, message=_message(job) * share)
         return Breakdown.sum((Breakdown.of("process", constants.server_process), rows, kept))
     message = _message(job) if job.roles.servers is not None else 0.0
@@ -44,7 +44,7 @@ def _process_peak(job: Job, processes: ProcessPlan) -> Breakdown:
     if processes.role != "dense":
         peak += _in_flight(job)
         if job.roles.servers is None:
-            peak += rows_memory(job.plan, workload, share=1.0, constants=constants)
+            peak += rows_memory(job.plan, workload, share=1.0)
     if processes.role != "sparse" and processes.device == "cpu":
         peak += _device_peak(job)
     return peak
@@ -60,14 +60,18 @@ def _kept(job: Job, processes: ProcessPlan, *, message: float) -> Breakdown:
     """
     constants, role = job.constants, processes.role
     found = constants.kept_base
-    if role in ("whole", "sparse", "server"):
-        found += constants.kept_message * message
+    if role == "server":
+        found += constants.kept_served * message
     if role in ("whole", "sparse"):
-        found += constants.kept_row * job.pushed_bytes
+        found += constants.kept_row * job.pushed_bytes + constants.kept_message * message
     if role in ("sparse", "dense"):
         found += constants.kept_cut * job.sent_floats + constants.kept_sent * job.sent_bytes
-    if role in ("whole", "dense") and processes.device == "cpu":
-        found += constants.kept_activation * job.graph.activation_bytes(job.batch)
+    if role in ("whole", "dense"):
+        found += constants.kept_dense
+        if processes.device == "cpu":
+            is_served = job.roles.servers is not None
+            kept = constants.kept_matmul_served if is_served else constants.kept_matmul
+            found += kept * job.matmul_bytes
     return Breakdown.of("kept by allocators", found)
 
 
@@ -84,12 +88,19 @@ def _device_peak(job: Job) -> Breakdown:
 
 
 def _in_flight(job: Job) -> Breakdown:
-    """Returns the bytes of the batches that are between two stages."""
-    read_ahead = sum(stage.capacity for stage in job.plan.stages if stage.name != "push")
+    """Returns the bytes of the batches that are read ahead, and of those between two stages."""
+    capacities = {stage.name: stage.capacity for stage in job.plan.stages}
+    # Each thread has one beside those that wait: of the reader, and of the four stages.
+    read = 1 + capacities["read"]
+    routed = 4 + capacities["route"] + capacities["pull"] + capacities["dense"]
     keys = sum(job.rows(table) for table in job.tables("host")) * KEY_BYTES
     moved = job.pulled_bytes + job.pushed_bytes + 2 * keys
-    return Breakdown.of("batches under way", job.batch_bytes * (read_ahead + 5)) + Breakdown.of(
-        "rows under way", moved * (2 + job.plan.staleness)
+    return Breakdown.sum(
+        (
+            Breakdown.of("batches read ahead", job.batch_bytes * read),
+            Breakdown.of("batches under way", job.batch_bytes * routed),
+            Breakdown.of("rows under way", moved * (2 + job.plan.staleness)),
+        )
     )
 
 

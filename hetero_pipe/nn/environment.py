@@ -13,6 +13,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import paddle
 
 from hetero_pipe.errors import ConfigError
+from ps_server.memory import share_one_heap
 
 __all__ = ["say_settings"]
 
@@ -40,6 +41,8 @@ def _speed_up_amd() -> bool:
 
 
 _SPED_UP = _speed_up_amd()
+
+share_one_heap()
 
 
 def _check_import_order() -> None:

@@ -43,8 +43,8 @@ size_t Arena::BytesAllocated() const {
 }
 
 size_t Arena::NextSize() const {
-  if (bytes_mapped_ < kManyBytes) return std::max(bytes_mapped_, kMinChunk);
-  return std::clamp(bytes_mapped_ / 8, kManyBytes, kMaxChunk);
+  if (bytes_mapped_ < kHugePage) return std::max(bytes_mapped_, kMinChunk);
+  return std::clamp(bytes_mapped_ / 16, kHugePage, kMaxChunk);
 }
 
 void Arena::AddChunk(size_t bytes) {

@@ -8,9 +8,9 @@
 // Invariants:
 //   1. A block starts at a multiple of kAlignment, one of kPage or more at a
 //      multiple of kPage. It is zero, and never moves.
-//   2. A chunk is as large as all before it while they are below kManyBytes, then an
-//      eighth of them, from kManyBytes to kMaxChunk. From the first of kHugePage on,
-//      the next one is mapped ahead: a table of 1 GB has 128 to 256 MB it does not use.
+//   2. A chunk is as large as all before it while they are below kHugePage, then a
+//      sixteenth of them, from kHugePage to kMaxChunk. From the first of kHugePage on,
+//      the next one is mapped ahead: a table of 1 GB has 64 to 128 MB it does not use.
 //   3. A chunk of kHugePage or more starts on a huge page and asks for them.
 
 #ifndef PS_SERVER_NATIVE_ARENA_H_
@@ -43,7 +43,6 @@ class Arena {
  private:
   static constexpr size_t kMinChunk = size_t{1} << 16;
   static constexpr size_t kHugePage = size_t{1} << 21;
-  static constexpr size_t kManyBytes = size_t{1} << 26;
   static constexpr size_t kMaxChunk = size_t{1} << 28;
 
   struct Chunk {

@@ -18,7 +18,7 @@ def amounts(memory):
 
 
 def on_host(rows):
-    return table_bytes(USERS, rows, constants=Constants())
+    return table_bytes(USERS, rows)
 
 
 def test_the_dense_part_is_parameters_gradients_state_activations_and_rows():
@@ -54,7 +54,7 @@ def test_all_roles_of_a_machine_share_its_memory():
 
 def test_tables_without_servers_are_in_each_worker():
     alone = amounts(peaks(plan(workers()))["trainer", "cpu"])
-    assert alone["table users"] == table_bytes(USERS, ROWS["users"], constants=Constants())
+    assert alone["table users"] == table_bytes(USERS, ROWS["users"])
 
 
 def test_a_device_has_the_dense_part_and_its_machine_the_batches():
@@ -63,6 +63,32 @@ def test_a_device_has_the_dense_part_and_its_machine_the_batches():
     on_machine = amounts(found["trainer", "cpu"])
     assert "activations" not in on_machine
     assert on_machine["process"] == 2 * Constants().process
+
+
+def test_more_is_kept_of_matmuls_where_messages_come_between_and_none_on_a_device():
+    assumed, made = Constants(), 4 * 1000 * 64  # of the one matmul, [batch, hidden]
+    rows = 4 * (900 * 16 + 6000 * 8)  # distinct ones of 1000 users and 6000 items
+    alone = assumed.kept_base + assumed.kept_dense + assumed.kept_row * rows
+    found = amounts(peaks(plan(workers()))["trainer", "cpu"])
+    assert found["kept by allocators"] == pytest.approx(alone + assumed.kept_matmul * made)
+    message = rows + 8 * (900 + 6000)
+    served = alone + assumed.kept_message * message
+    found = peaks(plan(servers(), workers()))
+    on_server = assumed.kept_base + assumed.kept_served * message
+    assert amounts(found["server", "cpu"])["kept by allocators"] == pytest.approx(on_server)
+    on_worker = served + assumed.kept_matmul_served * made
+    assert amounts(found["trainer", "cpu"])["kept by allocators"] == pytest.approx(on_worker)
+    on_host = amounts(peaks(plan(servers(), workers(device="gpu")))["trainer", "cpu"])
+    assert on_host["kept by allocators"] == pytest.approx(served)
+
+
+def test_batches_are_read_ahead_and_rows_wait_for_the_gate():
+    found = amounts(peaks(plan(servers(), workers(), staleness=3, capacity=5))["trainer", "cpu"])
+    batch = 8 * 7000 + 4 * 1000 * (4 + 1)  # keys, dense columns and labels
+    assert found["batches read ahead"] == 6 * batch
+    assert found["batches under way"] == (4 + 3 * 5) * batch
+    rows, keys = 4 * (900 * 16 + 6000 * 8), 8 * (900 + 6000)
+    assert found["rows under way"] == 5 * 2 * (rows + keys)
 
 
 def test_rows_on_devices_are_there_once_each_or_shared_out_with_room_to_double():

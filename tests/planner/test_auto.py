@@ -46,7 +46,7 @@ def test_without_servers_tables_stay_here():
 
 
 def test_a_host_that_is_too_small_is_told():
-    with pytest.raises(PlanError, match=r"no plan fits here: 2\.0 times its memory is needed"):
+    with pytest.raises(PlanError, match=r"no plan fits here: 2\.1 times its memory is needed"):
         auto_plan(batch_of(), cluster=cluster_of(memory=GB // 5)).choose(GRAPH)
 
 

@@ -123,7 +123,7 @@ class Place:
         found = list(self._dense_costs())
         whole = self._whole
         found[0] += self._split(whole.stage("read").cost)
-        found[0] += self._split(_labelled(whole.stage("pull").cost, "upload"))
+        found[0] += self._split(_labelled(whole.stage("pull").whole_cost, "upload"))
         all_keys = sum(map(self._num_keys, self.graph.tables)) or 1.0
         for i, layer in enumerate(self.graph.layers):
             if tables := tables_of(self.graph, layer):
@@ -165,7 +165,7 @@ class Place:
         Of what all workers send, links between machines take longest where it is narrowest.
         """
         found = self._predict(tables)
-        pull, push = found.stage("pull").cost, found.stage("push").cost
+        pull, push = found.stage("pull").whole_cost, found.stage("push").whole_cost
         moved = max((p.amount for p in found.bounds if p.label.startswith("network")), default=0.0)
         names = {f"table {table.name}" for table in tables}
         memory = next(each for each in found.memory if each.device == self.device.name)
@@ -194,7 +194,7 @@ class Place:
     @cached_property
     def _dense_stage(self) -> Breakdown:
         """What a step of the dense stage costs if there are no tables."""
-        return self._predict(()).stage("dense").cost
+        return self._predict(()).stage("dense").whole_cost
 
     def _predict(self, tables: tuple[Table, ...]) -> Prediction:
         """Returns what is predicted of all workers there, if there are but these tables."""

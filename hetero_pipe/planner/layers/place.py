@@ -194,7 +194,7 @@ class Place:
     @cached_property
     def _dense_stage(self) -> Breakdown:
         """What a step of the dense stage costs if there are no tables."""
-        return self._predict(()).stage("dense").whole_cost
+        return self._predict(()).stage("dense").cost
 
     def _predict(self, tables: tuple[Table, ...]) -> Prediction:
         """Returns what is predicted of all workers there, if there are but these tables."""

@@ -54,7 +54,7 @@ def plans(draw):
 @settings(max_examples=40, deadline=None)
 @given(plans())
 def test_no_step_is_below_what_bounds_it(planned):
-    found = run(planned)
+    found = run(planned, num_steps=100)  # where workers change places once, 40 are 3% off
     for bound in found.prediction.bounds:
         if bound.label.endswith(", cores shared"):
             continue  # in the mean of who is where when; here all are in step

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
@@ -28,17 +28,33 @@ class StageCost:
 
     Attributes:
         wall: Of the clock.
-        cpu: Of this process, on cores, in all threads.
+        thread: Of the stage's thread, on cores.
+        calls: Of other threads of this process, likewise: they are gRPC's.
         server_cpu: Of the server's process.
-        interpreter: The share of `cpu` in which the interpreter is held.
-        variation: Of `wall`: half of the middle 68% of the steps, by the median.
+        interpreter: The share of `thread` in which the interpreter is held.
     """
 
     wall: float
-    cpu: float
+    thread: float
+    calls: float
     server_cpu: float
     interpreter: float
-    variation: float
+
+    @property
+    def on_cores(self) -> float:
+        """Seconds of all threads; those of a request are partly at once."""
+        return self.thread + self.calls + self.server_cpu
+
+
+def middle_cost(found: Sequence[Mapping[str, StageCost]]) -> dict[str, StageCost]:
+    """Returns the medians of what was measured several times."""
+    names = [field.name for field in fields(StageCost)]
+    return {
+        stage: StageCost(
+            *(statistics.median(getattr(each[stage], name) for each in found) for name in names)
+        )
+        for stage in STAGES
+    }
 
 
 Meter = Callable[[], float]
@@ -72,16 +88,15 @@ class AloneLoop:
             held = self.run(batches, lambda: time.perf_counter() - rival())
         found = {}
         for name in STAGES:
-            alone, on_core = statistics.median(wall[name]), statistics.median(cpu[name])
-            # Threads of a library, such as gRPC's, do not hold it.
-            holds = min(statistics.median(held[name]), statistics.median(thread[name]))
-            low, high = np.quantile(wall[name], [0.16, 0.84])
+            is_call = served is not None and name in ("pull", "push")
+            on_core = statistics.median(thread[name])
             found[name] = StageCost(
-                alone,
+                statistics.median(wall[name]),
                 on_core,
-                statistics.median(served[name]) if served and name in ("pull", "push") else 0.0,
-                min(max(holds / on_core, 0.0), 1.0),
-                float(high - low) / 2 / alone,
+                max(statistics.median(cpu[name]) - on_core, 0.0) if is_call else 0.0,
+                statistics.median(served[name]) if is_call else 0.0,
+                # Threads of a library, such as gRPC's, do not hold it.
+                min(max(statistics.median(held[name]) / on_core, 0.0), 1.0),
             )
         return found
 

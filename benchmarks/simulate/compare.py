@@ -6,14 +6,13 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "overlap"))
 
-from alone import STAGES, AloneLoop, StageCost, middle_cost, wake_seconds
-from beside import ALONE, REFERENCES, Beside, found_beside, middle
+from alone import AloneLoop, StageCost, middle_cost, wake_seconds
 from device import SleepingDevice
 from main import daemon
 from repeated import Repeated
@@ -52,7 +51,7 @@ class Result:
         plain: Likewise, of the stages as they are alone: neither interpreter nor wakes.
         bottleneck: The busiest stage, measured and simulated.
         busy: Milliseconds a step of each stage, measured and simulated.
-        beside: What stages take beside each other, as `Beside`.
+        pace: How many times as long cores took for the same work as when stages were alone.
         others: Cores that other processes held, on average.
     """
 
@@ -65,7 +64,7 @@ class Result:
     plain: float
     bottleneck: tuple[str | None, str | None]
     busy: Mapping[str, tuple[float, float]]
-    beside: Mapping[str, Any]
+    pace: float
     others: float
 
     @property
@@ -90,7 +89,7 @@ class Result:
 
 
 def compare(
-    which: Sequence[tuple[str, float]], *, rounds: int, seconds: float = 1.2
+    which: Sequence[tuple[str, float]], *, rounds: int, seconds: float = 0.6
 ) -> Iterator[Result]:
     """Yields configurations one after another, each measured and simulated.
 
@@ -102,51 +101,37 @@ def compare(
     wake = statistics.median(wake_seconds() for _ in range(5))
     for where, ms in which:
         with daemon() if where == "ps-server" else nullcontext(None) as server:
-            costs, beside, runs = measure(ms, server, rounds=rounds, seconds=seconds)
+            costs, runs = measure(ms, server, rounds=rounds, seconds=seconds)
         for staleness, found in runs.items():
-            simulations = both(costs, beside, wake, staleness)
-            yield judge((where, ms, staleness), found, beside, *simulations)
+            pace = statistics.median(run.pace for run in _undisturbed(found))
+            simulations = both(at(costs, pace), wake, staleness)
+            yield judge((where, ms, staleness), found, *simulations)
 
 
 def measure(
     ms: float, server: Server | None, *, rounds: int, seconds: float
-) -> tuple[dict[str, StageCost], Beside, dict[int, list[Run]]]:
-    """Returns what stages take alone, what they take beside each other, and runs by staleness.
+) -> tuple[dict[str, StageCost], dict[int, list[Run]]]:
+    """Returns what stages take alone, at the cores' first pace, and the runs by staleness.
 
     All take turns in each round, so that what else the machine does, and how fast it is, hits
     all of them. There are up to `PATIENCE` times as many rounds until so many were quiet.
     """
     runs: dict[int, list[Run]] = {k: [] for k in STALENESS}
     alone: list[tuple[float, dict[str, StageCost]]] = []
-    found: list[tuple[float, Beside]] = []
     with ExitStack() as stack:
-        job = stack.enter_context(
-            Job(server, ms, list(hp.synthetic_criteo(num_samples=4096 * 16, seed=1)))
-        )
-        judged = {k: stack.enter_context(job.trainer(k)) for k in STALENESS}
-        references = []
-        for each in REFERENCES:
-            reader = hp.synthetic_criteo(
-                num_samples=each.batch_size * 12,
-                batch_size=each.batch_size,
-                seed=7,
-                scale=each.scale,
-            )
-            other = stack.enter_context(Job(server, each.device_ms, list(reader)))
-            references.append((other, stack.enter_context(other.trainer(each.staleness))))
+        job = stack.enter_context(Job(server, ms))
+        trainers = {k: stack.enter_context(job.trainer(k)) for k in STALENESS}
+        pace = Pace(job)
         for _ in range(PATIENCE * rounds):
             num_quiet = [sum(run.others < QUIET for run in each) for each in runs.values()]
-            num_quiet += [sum(others < QUIET for others, _ in each) for each in (alone, found)]
-            if min(num_quiet) >= rounds:
+            if min(*num_quiet, sum(others < QUIET for others, _ in alone)) >= rounds:
                 break
-            alone.append(job.alone())
-            for other, trainer in references:
-                others, costs = other.alone()
-                reference = run(trainer, other.batches, server, seconds=seconds)
-                found.append((max(others, reference.others), found_beside(costs, reference)))
-            for k, trainer in judged.items():
-                runs[k].append(run(trainer, job.batches, server, seconds=seconds))
-    return middle_cost(_quietest(alone)), middle(_quietest(found)), runs
+            others, costs = job.alone()
+            alone.append((others, at(costs, 1 / pace.since())))
+            for k, trainer in trainers.items():
+                done = run(trainer, job.batches, server, seconds=seconds)
+                runs[k].append(replace(done, pace=pace.since()))
+    return middle_cost(_quietest(alone)), runs
 
 
 Found = TypeVar("Found")
@@ -158,23 +143,50 @@ def _quietest(found: Sequence[tuple[float, Found]]) -> list[Found]:
     return [each for others, each in found if others <= least]
 
 
+def _undisturbed(runs: Sequence[Run]) -> list[Run]:
+    return _quietest([(run.others, run) for run in runs])
+
+
+class Pace:
+    """How many times as long the cores take as they did at first, for what is always the same.
+
+    Others' virtual machines share them: a job takes up to 1.4 times as long some seconds later.
+    """
+
+    def __init__(self, job: "Job") -> None:
+        self._job = job
+        self._first = self._before = job.route()
+
+    def since(self) -> float:
+        """Returns it, of the time since the last call."""
+        before, self._before = self._before, self._job.route()
+        return (before + self._before) / 2 / self._first
+
+
+def at(costs: Mapping[str, StageCost], pace: float) -> dict[str, StageCost]:
+    """Returns stages on cores that take so many times as long for all."""
+    return {name: cost.at(pace) for name, cost in costs.items()}
+
+
 class Job(ExitStack):
     """What is trained, in a loop of its stages and by trainers.
 
     Args:
         server: That has the tables; None has them here.
         device_ms: Of the sleep that is the device.
+
+    Attributes:
         batches: Are trained on over and over.
     """
 
-    def __init__(self, server: Server | None, device_ms: float, batches: list[hp.Batch]) -> None:
+    def __init__(self, server: Server | None, device_ms: float) -> None:
         super().__init__()
-        self.batches = batches
+        self.batches = list(hp.synthetic_criteo(num_samples=4096 * 16, seed=1))
         self._server = server
         self._device_ms = device_ms
         self._loop = AloneLoop(self._model(), None, server)
         self.callback(self._loop.close)
-        self._loop.run(batches, time.perf_counter)  # makes rows, warms caches
+        self._loop.run(self.batches, time.perf_counter)  # makes rows, warms caches
 
     def _model(self) -> SleepingDevice:
         slots = tuple(self.batches[0].bags)
@@ -187,6 +199,10 @@ class Job(ExitStack):
         trainer.fit(Repeated(self.batches, len(self.batches)), callbacks=[])
         return trainer
 
+    def route(self) -> float:
+        """Returns the seconds on a core of routing a batch."""
+        return self._loop.route(self.batches)
+
     def alone(self) -> tuple[float, dict[str, StageCost]]:
         """Returns the cores that others held, and what stages take alone meanwhile."""
         meters = Meters(self._server)
@@ -195,30 +211,22 @@ class Job(ExitStack):
 
 
 def both(
-    costs: Mapping[str, StageCost], beside: Beside, wake: float, staleness: int
+    costs: Mapping[str, StageCost], wake: float, staleness: int
 ) -> tuple[Simulation, Simulation]:
-    """Returns simulated runs: of threads beside each other, and of stages as they are alone."""
-    shares = {
-        name: cost.interpreter * InTurn.of(name, cost, beside).share_of_thread
-        for name, cost in costs.items()
-    }
+    """Returns simulated runs: with the interpreter and the wakes of threads, and without."""
+    shares = {name: cost.interpreter for name, cost in costs.items()}
     conditions = Conditions(interpreter=shares, wake_seconds=wake)
-    return (
-        simulated(costs, beside, staleness, conditions),
-        simulated(costs, ALONE, staleness, Conditions()),
-    )
+    return simulated(costs, staleness, conditions), simulated(costs, staleness, Conditions())
 
 
 def judge(
     which: tuple[str, float, int],
     runs: Sequence[Run],
-    beside: Beside,
     found: Simulation,
     plain: Simulation,
 ) -> Result:
     """Returns the runs of one configuration beside its simulations."""
-    fewest = max(QUIET, min(run.others for run in runs))
-    quiet = sorted((run for run in runs if run.others <= fewest), key=lambda run: run.step)
+    quiet = sorted(_undisturbed(runs), key=lambda run: run.step)
     middle = quiet[(len(quiet) - 1) // 2].timeline
     num_steps = quiet[(len(quiet) - 1) // 2].num_steps
     timeline = found.readers[0].timeline
@@ -236,14 +244,12 @@ def judge(
             )
             for stage in middle.stages
         },
-        asdict(beside),
+        statistics.median(run.pace for run in quiet),
         statistics.fmean(run.others for run in quiet),
     )
 
 
-def simulated(
-    costs: Mapping[str, StageCost], beside: Beside, staleness: int, conditions: Conditions
-) -> Simulation:
+def simulated(costs: Mapping[str, StageCost], staleness: int, conditions: Conditions) -> Simulation:
     """Returns a simulated run of stages that take this alone."""
     capacities = {"read": 4, "route": 2, "pull": 1 + staleness, "dense": 1, "push": 16}
     is_served = any(cost.server_cpu for cost in costs.values())
@@ -255,7 +261,7 @@ def simulated(
         processes=tuple(ProcessPlan(role, "here", "cpu") for role in here),
     )
     stages = [StagePrediction("read", "whole", Breakdown.of("read", 1e-5, "worker"), 1e-5)]
-    stages += [prediction(name, cost, beside) for name, cost in costs.items()]
+    stages += [prediction(name, cost) for name, cost in costs.items()]
     longest = max(stage.cost.total for stage in stages)
     cluster = Cluster((Host("here", (Device("cpu", memory=1 << 30, cores=NUM_CORES),)),))
     return simulate(
@@ -268,57 +274,26 @@ def simulated(
     )
 
 
-def prediction(name: str, cost: StageCost, beside: Beside) -> StagePrediction:
-    """Returns a stage: packed here, served there, unpacked here, waited for; and what is aside."""
-    held, rest = InTurn.of(name, cost, beside), max(cost.wall - cost.on_cores, 0.0)
+def prediction(name: str, cost: StageCost) -> StagePrediction:
+    """Returns a stage: packed here, served there, waited for, unpacked here; and what is aside.
+
+    Client and server are on cores at once for a part of a request. What would make it longer
+    than the clock said, one after another, is aside.
+    """
+    others = cost.calls + cost.server_cpu
+    share = min(max(cost.wall - cost.thread, 0.0) / others, 1.0) if others else 0.0
+    here = cost.thread + share * cost.calls
     parts = (
-        ("pack", (held.thread + held.calls) / 2, "worker"),
-        ("serve", held.server, "server"),
-        ("unpack", (held.thread + held.calls) / 2, "worker"),
-        ("kernel", rest, "device" if name == "dense" else "wait"),
+        ("pack", here / 2, "worker"),
+        ("serve", share * cost.server_cpu, "server"),
+        ("kernel", cost.wall - cost.on_cores, "device" if name == "dense" else "wait"),
+        ("unpack", here / 2, "worker"),
     )
     aside = (
-        ("calls", cost.calls * beside.call - held.calls, "worker"),
-        ("serve", cost.server_cpu * beside.server - held.server, "server"),
-        ("between", beside.between / len(STAGES), "worker"),
+        ("calls", (1 - share) * cost.calls, "worker"),
+        ("serve", (1 - share) * cost.server_cpu, "server"),
     )
-    found, others = (
+    found, beside = (
         Breakdown(tuple(Part(*part) for part in each if part[1] > 0)) for each in (parts, aside)
     )
-    return StagePrediction(name, "whole", found, found.total, others)
-
-
-@dataclass(frozen=True)
-class InTurn:
-    """Seconds on cores that follow one another in a stage's own time, beside other stages.
-
-    Attributes:
-        thread: Of its thread.
-        calls: Of gRPC's, here.
-        server: Of the server's.
-    """
-
-    thread: float
-    calls: float
-    server: float
-
-    @staticmethod
-    def of(name: str, cost: StageCost, beside: Beside) -> "InTurn":
-        """Returns them.
-
-        Client and server are on cores at once for a part of a request. All of it on cores is so
-        many times as much beside others, and so is the time that is not spent waiting: which
-        of its threads have the work differs, and says nothing of its time.
-        """
-        thread, calls = cost.thread * beside.stages[name], cost.calls * beside.call
-        server = cost.server_cpu * beside.server
-        times = (thread + calls + server) / cost.on_cores
-        seconds = min(cost.wall, cost.on_cores) * times
-        share = (seconds - thread) / (calls + server) if calls + server else 0.0
-        share = min(max(share, 0.0), 1.0)
-        return InTurn(thread, share * calls, share * server)
-
-    @property
-    def share_of_thread(self) -> float:
-        """Of what is on cores here."""
-        return self.thread / (self.thread + self.calls)
+    return StagePrediction(name, "whole", found, found.total, beside)

@@ -126,7 +126,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="100 steps; one device")
     parser.add_argument("--json", action="store_true", help="last line is one JSON object")
-    parser.add_argument("--rounds", type=int, default=3, help="default: 3")
+    parser.add_argument("--rounds", type=int, default=4, help="default: 4")
     parser.add_argument("--tables", choices=("embedded", "ps-server"), help="these alone")
     parser.add_argument("--devices", type=int, nargs="+", metavar="MS", help="default: 2 5 10")
     parser.add_argument("--speed", action="store_true", help="the first part alone")

@@ -39,11 +39,13 @@ class Run:
         parts: Of its steps, but for the first.
         timeline: Of all of them.
         num_steps: In `timeline`.
+        pace: How many times as long the cores took for the same work as at first.
     """
 
     parts: tuple[Part, ...]
     timeline: Timeline
     num_steps: int
+    pace: float = 1.0
 
     @property
     def quiet(self) -> list[Part]:

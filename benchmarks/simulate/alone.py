@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -28,17 +28,43 @@ class StageCost:
 
     Attributes:
         wall: Of the clock.
-        cpu: Of this process, on cores, in all threads.
+        thread: Of the stage's thread, on cores.
+        calls: Of other threads of this process, likewise: they are gRPC's.
         server_cpu: Of the server's process.
-        interpreter: The share of `cpu` in which the interpreter is held.
-        variation: Of `wall`: half of the middle 68% of the steps, by the median.
+        interpreter: The share of `thread` and `calls` in which the interpreter is held.
     """
 
     wall: float
-    cpu: float
+    thread: float
+    calls: float
     server_cpu: float
     interpreter: float
-    variation: float
+
+    @property
+    def on_cores(self) -> float:
+        """Seconds of all threads; those of a request are partly at once."""
+        return self.thread + self.calls + self.server_cpu
+
+    def at(self, pace: float) -> "StageCost":
+        """Returns it on cores that take so many times as long for all."""
+        return replace(
+            self,
+            wall=self.wall + (pace - 1) * min(self.wall, self.on_cores),
+            thread=pace * self.thread,
+            calls=pace * self.calls,
+            server_cpu=pace * self.server_cpu,
+        )
+
+
+def middle_cost(found: Sequence[Mapping[str, StageCost]]) -> dict[str, StageCost]:
+    """Returns the medians of what was measured several times."""
+    names = [field.name for field in fields(StageCost)]
+    return {
+        stage: StageCost(
+            *(statistics.median(getattr(each[stage], name) for each in found) for name in names)
+        )
+        for stage in STAGES
+    }
 
 
 Meter = Callable[[], float]
@@ -72,18 +98,27 @@ class AloneLoop:
             held = self.run(batches, lambda: time.perf_counter() - rival())
         found = {}
         for name in STAGES:
-            alone, on_core = statistics.median(wall[name]), statistics.median(cpu[name])
-            # Threads of a library, such as gRPC's, do not hold it.
-            holds = min(statistics.median(held[name]), statistics.median(thread[name]))
-            low, high = np.quantile(wall[name], [0.16, 0.84])
+            is_call = served is not None and name in ("pull", "push")
+            on_core, whole = statistics.median(thread[name]), statistics.median(cpu[name])
+            calls = max(whole - on_core, 0.0) if is_call else 0.0
             found[name] = StageCost(
-                alone,
+                statistics.median(wall[name]),
                 on_core,
-                statistics.median(served[name]) if served and name in ("pull", "push") else 0.0,
-                min(max(holds / on_core, 0.0), 1.0),
-                float(high - low) / 2 / alone,
+                calls,
+                statistics.median(served[name]) if is_call else 0.0,
+                min(max(statistics.median(held[name]) / (on_core + calls), 0.0), 1.0),
             )
         return found
+
+    def route(self, batches: Sequence[hp.Batch]) -> float:
+        """Returns the seconds on a core of routing batches, the median of them."""
+        laps = []
+        for batch in batches:
+            start = time.thread_time()
+            for layer in self._layers.values():
+                self._client.route(occurrences(batch, layer.slots))
+            laps.append(time.thread_time() - start)
+        return statistics.median(laps)
 
     def run(self, batches: Sequence[hp.Batch], meter: Meter) -> Mapping[str, list[float]]:
         """Trains on the batches; returns what a meter says of each stage of each step."""

@@ -6,19 +6,20 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
+from typing import Any, TypeVar
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "overlap"))
 
-from alone import AloneLoop, StageCost, on_cores, wake_seconds
+from alone import AloneLoop, StageCost, middle_cost, wake_seconds
 from device import SleepingDevice
 from main import daemon
 from repeated import Repeated
+from runs import QUIET, Meters, Run, Server, run
 
 import hetero_pipe as hp
 from hetero_pipe.cluster import Cluster, Device, Host
-from hetero_pipe.pipeline import Timeline
 from hetero_pipe.plan import (
     Breakdown,
     Part,
@@ -32,8 +33,9 @@ from hetero_pipe.simulate import Conditions, Simulation, simulate
 
 STALENESS = (0, 1, 2, 4)
 NUM_CORES = len(os.sched_getaffinity(0))
-QUIET = 0.1  # cores that others may hold meanwhile
-PATIENCE = 4
+NUM_STEPS = 400  # simulated
+PATIENCE = 3
+ENOUGH = 3  # rounds, of which a median is worth something
 
 
 @dataclass(frozen=True)
@@ -44,17 +46,18 @@ class Result:
         tables: `embedded` or `ps-server`.
         device_ms: Of the sleep that is the device.
         staleness: Of the plan.
-        measured: Milliseconds a step, median of the rounds.
-        spread: Least and most of them.
+        measured: Milliseconds a step, median over parts of all rounds.
+        spread: Least and most of the rounds.
         simulated: Milliseconds a step.
-        plain: Likewise, of the stages' times alone: neither interpreter nor wakes.
+        plain: Likewise, of the stages as they are alone: neither interpreter nor wakes.
         bottleneck: The busiest stage, measured and simulated.
         busy: Milliseconds a step of each stage, measured and simulated.
+        pace: How many times as long cores took for the same work as when stages were alone.
         others: Cores that other processes held, on average.
     """
 
     tables: str
-    device_ms: int
+    device_ms: float
     staleness: int
     measured: float
     spread: tuple[float, float]
@@ -62,6 +65,7 @@ class Result:
     plain: float
     bottleneck: tuple[str | None, str | None]
     busy: Mapping[str, tuple[float, float]]
+    pace: float
     others: float
 
     @property
@@ -79,112 +83,175 @@ class Result:
         """Returns it for JSON."""
         return asdict(self) | {"error": self.error}
 
+    @staticmethod
+    def from_dict(document: Mapping[str, Any]) -> "Result":
+        """Returns what `to_dict` told."""
+        return Result(**{field.name: document[field.name] for field in fields(Result)})
+
 
 def compare(
-    *, tables: Sequence[str], devices: Sequence[int], rounds: int, num_steps: int = 60
+    which: Sequence[tuple[str, float]], *, rounds: int, seconds: float = 0.6
 ) -> Iterator[Result]:
-    """Yields the configurations one after another, each measured and simulated."""
-    batches = list(hp.synthetic_criteo(num_samples=4096 * 16, seed=1))
-    slots = tuple(batches[0].bags)
+    """Yields configurations one after another, each measured and simulated.
+
+    Args:
+        which: Tables, and milliseconds of the device.
+        rounds: Quiet ones that there shall be.
+        seconds: Of a run.
+    """
     wake = statistics.median(wake_seconds() for _ in range(5))
-    for where in tables:
+    for where, ms in which:
         with daemon() if where == "ps-server" else nullcontext(None) as server:
-            for ms in devices:
-
-                def model(ms: int = ms) -> SleepingDevice:
-                    return SleepingDevice(slots, batches[0].size * len(slots), ms / 1e3)
-
-                costs, runs = measure(model, batches, server, rounds=rounds, num_steps=num_steps)
-                for staleness, found in runs.items():
-                    beside = both(costs, wake, staleness, num_steps=num_steps)
-                    yield judge((where, ms, staleness), found, *beside)
-
-
-@dataclass
-class Run:
-    """One `fit`: milliseconds a step, where time went, cores that others held."""
-
-    ms: float
-    timeline: Timeline
-    others: float
+            costs, runs = measure(ms, server, rounds=rounds, seconds=seconds)
+        for staleness, found in runs.items():
+            pace = statistics.median(run.pace for run in _undisturbed(found))
+            simulations = both(at(costs, pace), wake, staleness)
+            yield judge((where, ms, staleness), found, *simulations)
 
 
 def measure(
-    model, batches, server, *, rounds: int, num_steps: int
+    ms: float, server: Server | None, *, rounds: int, seconds: float
 ) -> tuple[dict[str, StageCost], dict[int, list[Run]]]:
-    """Returns what stages take alone, in the quietest round, and the runs by staleness.
+    """Returns what stages take alone, at the cores' first pace, and the runs by staleness.
 
-    They take turns in each round, so that what else the machine does hits all of them. It
-    takes up to `PATIENCE` times as many rounds until so many were quiet.
+    All take turns in each round, so that what else the machine does, and how fast it is, hits
+    all of them. There are up to `PATIENCE` times as many rounds until so many were quiet.
     """
-    found: dict[int, list[Run]] = {k: [] for k in STALENESS}
-    alone = []
+    runs: dict[int, list[Run]] = {k: [] for k in STALENESS}
+    alone: list[tuple[float, dict[str, StageCost]]] = []
     with ExitStack() as stack:
-        loop = AloneLoop(model(), None, server)
-        stack.callback(loop.close)
-        loop.run(batches, time.perf_counter)  # makes rows, warms caches
-        trainers = {}
-        for k in STALENESS:
-            trainer = hp.Trainer(model(), servers=server and [server[0]], staleness=k)
-            trainers[k] = stack.enter_context(trainer)
-            trainers[k].fit(Repeated(batches, 10), callbacks=[])
+        job = stack.enter_context(Job(server, ms))
+        trainers = {k: stack.enter_context(job.trainer(k)) for k in STALENESS}
+        pace = Pace(job)
         for _ in range(PATIENCE * rounds):
-            num_quiet = min(sum(run.others < QUIET for run in runs) for runs in found.values())
-            if num_quiet >= rounds and min(others for others, _ in alone) < QUIET:
+            num_quiet = [sum(run.others < QUIET for run in each) for each in runs.values()]
+            if min(*num_quiet, sum(others < QUIET for others, _ in alone)) >= rounds:
                 break
-            others = _Others(server)
-            costs = loop.measure(list(Repeated(batches, 24)))
-            # One thread holds the interpreter meanwhile, of this process.
-            alone.append((others.cores(), costs))
+            others, costs = job.alone()
+            alone.append((others, at(costs, 1 / pace.since())))
             for k, trainer in trainers.items():
-                others = _Others(server)
-                result = trainer.fit(Repeated(batches, num_steps), callbacks=[])
-                ms = 1e3 * result.seconds / num_steps
-                found[k].append(Run(ms, result.timeline, others.cores()))
-    return min(alone, key=lambda each: each[0])[1], found
+                done = run(trainer, job.batches, server, seconds=seconds)
+                runs[k].append(replace(done, pace=pace.since()))
+    return middle_cost(_quietest(alone)), runs
+
+
+Found = TypeVar("Found")
+
+
+def _quietest(found: Sequence[tuple[float, Found]]) -> list[Found]:
+    """Returns what was measured while others held few cores; at least the quietest `ENOUGH`."""
+    by_others = sorted(others for others, _ in found)
+    most = max(QUIET, by_others[min(ENOUGH, len(found)) - 1])
+    return [each for others, each in found if others <= most]
+
+
+def _undisturbed(runs: Sequence[Run]) -> list[Run]:
+    return _quietest([(run.others, run) for run in runs])
+
+
+class Pace:
+    """How many times as long the cores take as they did at first, for what is always the same.
+
+    Others' virtual machines share them: a job takes up to 1.4 times as long some seconds later.
+    """
+
+    def __init__(self, job: "Job") -> None:
+        self._job = job
+        self._first = self._before = job.route()
+
+    def since(self) -> float:
+        """Returns it, of the time since the last call."""
+        before, self._before = self._before, self._job.route()
+        return (before + self._before) / 2 / self._first
+
+
+def at(costs: Mapping[str, StageCost], pace: float) -> dict[str, StageCost]:
+    """Returns stages on cores that take so many times as long for all."""
+    return {name: cost.at(pace) for name, cost in costs.items()}
+
+
+class Job(ExitStack):
+    """What is trained, in a loop of its stages and by trainers.
+
+    Args:
+        server: That has the tables; None has them here.
+        device_ms: Of the sleep that is the device.
+
+    Attributes:
+        batches: Are trained on over and over.
+    """
+
+    def __init__(self, server: Server | None, device_ms: float) -> None:
+        super().__init__()
+        self.batches = list(hp.synthetic_criteo(num_samples=4096 * 16, seed=1))
+        self._server = server
+        self._device_ms = device_ms
+        self._loop = AloneLoop(self._model(), None, server)
+        self.callback(self._loop.close)
+        self._loop.run(self.batches, time.perf_counter)  # makes rows, warms caches
+
+    def _model(self) -> SleepingDevice:
+        slots = tuple(self.batches[0].bags)
+        return SleepingDevice(slots, self.batches[0].size * len(slots), self._device_ms / 1e3)
+
+    def trainer(self, staleness: int) -> hp.Trainer:
+        """Returns one that has no rows yet but those of the server."""
+        servers = self._server and [self._server[0]]
+        trainer = hp.Trainer(self._model(), servers=servers, staleness=staleness)
+        trainer.fit(Repeated(self.batches, len(self.batches)), callbacks=[])
+        return trainer
+
+    def route(self) -> float:
+        """Returns the seconds on a core of routing a batch."""
+        return self._loop.route(self.batches)
+
+    def alone(self) -> tuple[float, dict[str, StageCost]]:
+        """Returns the cores that others held, and what stages take alone meanwhile."""
+        meters = Meters(self._server)
+        costs = self._loop.measure(list(Repeated(self.batches, 24)))
+        return meters.part(1).others, costs
 
 
 def both(
-    costs: Mapping[str, StageCost], wake: float, staleness: int, *, num_steps: int
+    costs: Mapping[str, StageCost], wake: float, staleness: int
 ) -> tuple[Simulation, Simulation]:
     """Returns simulated runs: with the interpreter and the wakes of threads, and without."""
     shares = {name: cost.interpreter for name, cost in costs.items()}
     conditions = Conditions(interpreter=shares, wake_seconds=wake)
-    return (
-        simulated(costs, staleness, conditions, num_steps=num_steps),
-        simulated(costs, staleness, Conditions(), num_steps=num_steps),
-    )
+    return simulated(costs, staleness, conditions), simulated(costs, staleness, Conditions())
 
 
 def judge(
-    which: tuple[str, int, int], runs: Sequence[Run], found: Simulation, plain: Simulation
+    which: tuple[str, float, int],
+    runs: Sequence[Run],
+    found: Simulation,
+    plain: Simulation,
 ) -> Result:
     """Returns the runs of one configuration beside its simulations."""
-    quiet = [run for run in runs if run.others < QUIET] or [min(runs, key=lambda run: run.others)]
-    num_steps = found.num_steps
-    middle = sorted(quiet, key=lambda run: run.ms)[(len(quiet) - 1) // 2]
+    quiet = sorted(_undisturbed(runs), key=lambda run: run.step)
+    middle = quiet[(len(quiet) - 1) // 2].timeline
+    num_steps = quiet[(len(quiet) - 1) // 2].num_steps
     timeline = found.readers[0].timeline
     return Result(
         *which,
-        statistics.median(run.ms for run in quiet),
-        (min(run.ms for run in quiet), max(run.ms for run in quiet)),
-        1e3 * found.seconds / num_steps,
-        1e3 * plain.seconds / num_steps,
-        (middle.timeline.bottleneck, found.bottleneck),
+        statistics.median(1e3 * part.step for run in quiet for part in run.quiet),
+        (1e3 * quiet[0].step, 1e3 * quiet[-1].step),
+        1e3 * found.step_seconds,
+        1e3 * plain.step_seconds,
+        (middle.bottleneck, found.bottleneck),
         {
             stage.name: (
                 1e3 * stage.busy / num_steps,
-                1e3 * timeline.stage(stage.name).busy / num_steps,
+                1e3 * timeline.stage(stage.name).busy / found.num_steps,
             )
-            for stage in middle.timeline.stages
+            for stage in middle.stages
         },
+        statistics.median(run.pace for run in quiet),
         statistics.fmean(run.others for run in quiet),
     )
 
 
-def simulated(
-    costs: Mapping[str, StageCost], staleness: int, conditions: Conditions, *, num_steps: int
-) -> Simulation:
+def simulated(costs: Mapping[str, StageCost], staleness: int, conditions: Conditions) -> Simulation:
     """Returns a simulated run of stages that take this alone."""
     capacities = {"read": 4, "route": 2, "pull": 1 + staleness, "dense": 1, "push": 16}
     is_served = any(cost.server_cpu for cost in costs.values())
@@ -196,54 +263,39 @@ def simulated(
         processes=tuple(ProcessPlan(role, "here", "cpu") for role in here),
     )
     stages = [StagePrediction("read", "whole", Breakdown.of("read", 1e-5, "worker"), 1e-5)]
-    for name, cost in costs.items():
-        parts = breakdown(name, cost)
-        stages.append(StagePrediction(name, "whole", parts, parts.total))
+    stages += [prediction(name, cost) for name, cost in costs.items()]
     longest = max(stage.cost.total for stage in stages)
-    prediction = Prediction(longest, 4096.0, tuple(stages), (), (Part("longest", longest),))
     cluster = Cluster((Host("here", (Device("cpu", memory=1 << 30, cores=NUM_CORES),)),))
     return simulate(
         plan,
         cluster=cluster,
-        num_steps=num_steps,
-        prediction=prediction,
+        num_steps=NUM_STEPS,
+        prediction=Prediction(longest, 4096.0, tuple(stages), (), (Part("longest", longest),)),
         conditions=conditions,
         is_recorded=False,
     )
 
 
-def breakdown(name: str, cost: StageCost) -> Breakdown:
-    """Returns the parts of a stage: packed here, served there, unpacked here, waited for.
+def prediction(name: str, cost: StageCost) -> StagePrediction:
+    """Returns a stage: packed here, served there, waited for, unpacked here; and what is aside.
 
-    Client and server are on cores at once for a part of a request. A breakdown has one
-    part after another, so both are scaled to what the clock says.
+    Client and server are on cores at once for a part of a request. What would make it longer
+    than the clock said, one after another, is aside.
     """
-    busy = cost.cpu + cost.server_cpu
-    scale = min(1.0, cost.wall / busy)
-    cpu, served, rest = cost.cpu * scale, cost.server_cpu * scale, max(cost.wall - busy, 0.0)
-    parts = [
-        ("pack", cpu / 2, "worker"),
-        ("serve", served, "server"),
-        ("unpack", cpu / 2, "worker"),
-    ]
-    parts.append(("kernel", rest, "device" if name == "dense" else "wait"))
-    return Breakdown(tuple(Part(*part) for part in parts if part[1] > 0))
-
-
-class _Others:
-    """Tells how many cores processes other than this one and its server have held since then."""
-
-    def __init__(self, server: tuple[str, int] | None) -> None:
-        self._server = server
-        self._start = time.perf_counter(), self._seconds()
-
-    def cores(self) -> float:
-        """Returns them, on average."""
-        start, seconds = self._start
-        return (self._seconds() - seconds) / (time.perf_counter() - start)
-
-    def _seconds(self) -> float:
-        with open("/proc/stat") as file:
-            user, nice, system, _, _, *rest = (int(each) for each in file.readline().split()[1:9])
-        all_cores = (user + nice + system + sum(rest)) / os.sysconf("SC_CLK_TCK")
-        return all_cores - time.process_time() - (on_cores(self._server[1]) if self._server else 0)
+    others = cost.calls + cost.server_cpu
+    share = min(max(cost.wall - cost.thread, 0.0) / others, 1.0) if others else 0.0
+    here = cost.thread + share * cost.calls
+    parts = (
+        ("pack", here / 2, "worker"),
+        ("serve", share * cost.server_cpu, "server"),
+        ("kernel", cost.wall - cost.on_cores, "device" if name == "dense" else "wait"),
+        ("unpack", here / 2, "worker"),
+    )
+    aside = (
+        ("calls", (1 - share) * cost.calls, "worker"),
+        ("serve", (1 - share) * cost.server_cpu, "server"),
+    )
+    found, beside = (
+        Breakdown(tuple(Part(*part) for part in each if part[1] > 0)) for each in (parts, aside)
+    )
+    return StagePrediction(name, "whole", found, found.total, beside)

@@ -10,11 +10,13 @@ import json
 import statistics
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "overlap"))
 
-from compare import QUIET, Result, compare
+from compare import Result, compare
+from runs import QUIET
 
 from hetero_pipe.cluster import Cluster, Device, Host, Link, Switch
 from hetero_pipe.plan import (
@@ -108,22 +110,36 @@ def show(result: Result) -> None:
     )
 
 
+def _load(path: Path | None) -> list[Result]:
+    if path is None or not path.exists():
+        return []
+    return [Result.from_dict(each) for each in json.loads(path.read_text())]
+
+
+def _save(path: Path | None, results: Sequence[Result]) -> None:
+    if path is not None:
+        path.write_text(json.dumps([result.to_dict() for result in results]))
+
+
 def main() -> None:
     """Measures the speed, then compares."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="100 steps; one device")
     parser.add_argument("--json", action="store_true", help="last line is one JSON object")
-    parser.add_argument("--rounds", type=int, default=3, help="default: 3")
+    parser.add_argument("--rounds", type=int, default=4, help="default: 4")
     parser.add_argument("--tables", choices=("embedded", "ps-server"), help="these alone")
     parser.add_argument("--devices", type=int, nargs="+", metavar="MS", help="default: 2 5 10")
     parser.add_argument("--speed", action="store_true", help="the first part alone")
+    parser.add_argument(
+        "--state", type=Path, metavar="FILE", help="goes on with what it has, and adds to it"
+    )
     flags = parser.parse_args()
     fast = speed(100 if flags.quick else 1000)
     print(
         f"{fast['num_workers']} workers, {fast['num_steps']} steps, {fast['num_parts']:,} parts: "
         f"{fast['without spans']:.1f} s on a core, {fast['with spans']:.1f} s with spans"
     )
-    results: list[Result] = []
+    results = _load(flags.state)
     tables = [flags.tables] if flags.tables else ["embedded", "ps-server"]
     devices = flags.devices or ([5] if flags.quick else [2, 5, 10])
     if not flags.speed:
@@ -131,9 +147,14 @@ def main() -> None:
             "\ntables      device   k  measured, ms a step      simulated   error   stages "
             "alone   busiest, measured and simulated   others' cores"
         )
-        for result in compare(tables=tables, devices=devices, rounds=flags.rounds):
+        for result in results:
+            show(result)
+        done = {(result.tables, result.device_ms) for result in results}
+        which = [(name, ms) for name in tables for ms in devices if (name, ms) not in done]
+        for result in compare(which, rounds=flags.rounds):
             results.append(result)
             show(result)
+            _save(flags.state, results)
         errors = [abs(result.error) for result in results]
         within = sum(error <= 0.1 for error in errors)
         right = sum(len(set(r.bottleneck)) == 1 or r.is_near_tie for r in results)

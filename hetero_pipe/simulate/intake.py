@@ -5,14 +5,16 @@ docs/pipeline.md, "Sparse and dense workers", says how it goes in a real run.
 
 from collections import defaultdict, deque
 from collections.abc import Sequence
+from functools import partial
 
 from hetero_pipe.pipeline import BATCH_OF, CREDIT
 from hetero_pipe.simulate.events import Action, Events
 from hetero_pipe.simulate.stage import StageThread
+from hetero_pipe.simulate.waits import Arrival
+from hetero_pipe.simulate.work import Work
 
 __all__ = [
     "Answer",
-    "AwaitResult",
     "CountBatches",
     "Deliver",
     "Intake",
@@ -32,7 +34,11 @@ class Intake:
         events: Of the simulation.
         ranks: Of the sparse workers.
         capacity: Batches of each that may wait here: its credits.
+        way: Of a batch, from when it has come until it may be taken.
         sizes: In `sync`, by step, of how many batches one work is; else None: of one.
+
+    Attributes:
+        receiver: The thread that takes from here, which is set once there is one.
     """
 
     def __init__(
@@ -41,14 +47,17 @@ class Intake:
         ranks: Sequence[int],
         *,
         capacity: int,
+        way: Work,
         sizes: Sequence[int] | None = None,
         first_step: int = 0,
     ) -> None:
+        self.receiver: StageThread
         self._events = events
         self._queues: dict[int, deque[int]] = {rank: deque() for rank in ranks}
         self._turns = deque(ranks)
         self._credits = dict.fromkeys(ranks, capacity)
         self._without: dict[int, Action] = {}  # by rank, who waits for a credit
+        self._way = way
         self._sizes = sizes
         self._first_step = first_step
         self._gathered: dict[int, list[Batch]] = defaultdict(list)  # in `sync`, by step
@@ -63,7 +72,10 @@ class Intake:
         return True
 
     def deliver(self, rank: int, step: int) -> None:
-        """Adds a batch that has come."""
+        """Adds a batch that has come, when it is unpacked and where it is computed."""
+        self._way.start(self.receiver, partial(self._add, rank, step))
+
+    def _add(self, rank: int, step: int) -> None:
         self._queues[rank].append(step)
         if self._taker is not None and self.take(taker := self._taker):
             self._taker = None
@@ -157,41 +169,22 @@ class TakeWork:
         return self._intake.take(thread)
 
 
-class AwaitResult:
-    """A sparse worker waits for the gradients of its batch."""
-
-    def __init__(self) -> None:
-        self._there: set[int] = set()
-        self._waiting: StageThread | None = None
-
-    def begin(self, thread: StageThread) -> bool:
-        """Takes them, or waits for them."""
-        if thread.step in self._there:
-            self._there.remove(thread.step)
-            return True
-        self._waiting = thread
-        return False
-
-    def come(self, step: int, events: Events) -> None:
-        """Says that those of a step are there."""
-        if self._waiting is not None and self._waiting.step == step:
-            thread, self._waiting = self._waiting, None
-            events.soon(thread.resume)
-        else:
-            self._there.add(step)
-
-
 class Answer:
-    """A dense worker sends each sparse one what its batch gave."""
+    """A dense worker sends each sparse one what its batch gave.
 
-    def __init__(self, events: Events, results: Sequence[AwaitResult]) -> None:
-        self._events = events
+    Args:
+        way: Of it, until it can be sent.
+        results: Where sparse workers wait, by rank.
+    """
+
+    def __init__(self, way: Work, results: Sequence[Arrival]) -> None:
+        self._way = way
         self._results = results
 
     def begin(self, thread: StageThread) -> bool:
-        """Tells each of them."""
+        """Has all of them be on their way."""
         for rank, step in thread.item:
-            self._results[rank].come(step, self._events)
+            self._way.start(thread, partial(self._results[rank].come, step))
         return True
 
 

@@ -10,12 +10,11 @@ import numpy as np
 
 from hetero_pipe.cluster import Cluster
 from hetero_pipe.pipeline import StageTime, Timeline
-from hetero_pipe.plan import Plan, Prediction, StagePrediction
+from hetero_pipe.plan import Breakdown, Plan, Prediction, StagePrediction
 from hetero_pipe.simulate.conditions import Conditions, Straggler
 from hetero_pipe.simulate.events import Action, Events
 from hetero_pipe.simulate.intake import (
     Answer,
-    AwaitResult,
     CountBatches,
     Deliver,
     Intake,
@@ -24,19 +23,22 @@ from hetero_pipe.simulate.intake import (
     TellBatches,
 )
 from hetero_pipe.simulate.machines import Machines, Process
-from hetero_pipe.simulate.operations import ALL_REDUCE, Costs, Piece
+from hetero_pipe.simulate.operations import ALL_REDUCE, Costs, Piece, labelled, moves_of
 from hetero_pipe.simulate.resource import Lock, Queue
 from hetero_pipe.simulate.stage import Handoff, Operation, StageThread
 from hetero_pipe.simulate.waits import (
     Acknowledge,
+    Arrival,
     Arrive,
     Barrier,
     Clocks,
     Gate,
     Serve,
+    SetOut,
     Told,
     WaitForClocks,
 )
+from hetero_pipe.simulate.work import Work
 from ps_server.spans import SpanRing
 
 __all__ = ["Job", "Setting", "WorkerThreads"]
@@ -129,8 +131,8 @@ class Job:
         self._num_replicas = len(dense or readers)
         if self.setting.is_recorded and self.machines.servers:
             self.server_ring = SpanRing(4 * len(readers) * len(self.steps) + 1)
-        self._results = [AwaitResult() for _ in readers]
-        self._intakes = [self._intake(each.rank) for each in dense]
+        self._results = [Arrival(self.events) for _ in readers]
+        self._intakes = [self._intake(each) for each in dense]
         self.workers = [self._reader(each) for each in readers]
         self.workers += [self._dense_worker(each) for each in dense]
         self._disturb()
@@ -164,14 +166,27 @@ class Job:
         plan, events = self.setting.plan, self.events
         staleness = sys.maxsize if self._is_async else plan.staleness
         gate = Gate(events, staleness, first_step=self.steps.start)
-        stages = [s for s in self.setting.prediction.stages if s.role != "dense"]
-        costs = self._costs(process)
-        chain = [(s.name, list(self._operations(s, process, costs, gate))) for s in stages]
+        chain = list(self._chain(process, gate))
         capacities = {stage.name: stage.capacity for stage in plan.stages}
         capacities |= {"send": capacities["pull"], "recv": capacities["dense"]}
         ring = self._ring(len(chain), len(self.steps))
         threads = self._threads(process, chain, capacities, self.steps, ring)
         return WorkerThreads(process, threads, gate, ring)
+
+    def _chain(self, process: Process, gate: Gate) -> Iterator[tuple[str, list[Operation]]]:
+        """Yields stages in order; where a batch is moved behind one, the next waits for it."""
+        costs = self._costs(process)
+        waits: list[Operation] = []
+        for stage in self.setting.prediction.stages:
+            if stage.role == "dense":
+                continue
+            operations = [*waits, *self._operations(stage, process, costs, gate)]
+            waits = []
+            if (moves := moves_of(stage)).parts:
+                arrival = Arrival(self.events)
+                operations.append(SetOut(costs.way(stage.name, moves), arrival))
+                waits.append(arrival)
+            yield stage.name, operations
 
     def _operations(
         self, stage: StagePrediction, process: Process, costs: Costs, gate: Gate
@@ -181,6 +196,8 @@ class Job:
         rank, events = process.rank, self.events
         if stage.name == "pull":
             yield gate
+        yield from costs.aside(stage.name, stage.aside)
+        if stage.name == "pull":
             yield from self._request(pieces, rank, "Pull")
         elif stage.name == "push":
             yield from self._request(pieces, rank, "Push")
@@ -224,40 +241,57 @@ class Job:
 
     # ------------------------------------------------------------ dense workers
 
-    def _intake(self, rank: int) -> Intake:
+    def _intake(self, process: Process) -> Intake:
         dense = self.machines.workers["dense"]
         readers = range(len(self.machines.readers))
         sizes = None
         if self._is_sync:
             sizes = [
-                sum((reader + step) % len(dense) == rank for reader in readers)
+                sum((reader + step) % len(dense) == process.rank for reader in readers)
                 for step in self.steps
             ]
         return Intake(
             self.events,
             readers,
             capacity=self.setting.plan.stage("pull").capacity,
+            way=self._way(process, "upload"),
             sizes=sizes,
             first_step=self.steps.start,
         )
 
     def _dense_worker(self, process: Process) -> WorkerThreads:
         events, intake = self.events, self._intakes[process.rank]
-        costs = self._costs(process)
-        stage = next(s for s in self.setting.prediction.stages if s.role == "dense")
+        costs, stage = self._costs(process), self._dense_stage
         share = self.setting.conditions.interpreter.get("dense", 0.0)
         pieces = list(costs.pieces("dense", stage.cost, interpreter=share))
-        dense = [CountBatches(), *self._dense(pieces), TellBatches(events)]
+        aside = costs.aside("dense", stage.aside)
+        dense = [CountBatches(), *aside, *self._dense(pieces), TellBatches(events)]
         chain: list[tuple[str, list[Operation]]] = [
             ("recv", [TakeWork(intake)]),
             ("dense", dense),
-            ("send", [Answer(events, self._results)]),
+            ("send", [Answer(self._way(process, "download"), self._results)]),
         ]
         works = range(self.steps.start, self.steps.start + self._num_works(process.rank))
         ring = self._ring(len(chain), len(works))
         # As DenseWorker has them: one work waits behind each stage.
         threads = self._threads(process, chain, {"recv": 1, "dense": 1}, works, ring)
+        intake.receiver = threads[0]
         return WorkerThreads(process, threads, None, ring)
+
+    @property
+    def _dense_stage(self) -> StagePrediction:
+        return next(s for s in self.setting.prediction.stages if s.role == "dense")
+
+    def _way(self, process: Process, copy: str) -> Work:
+        """Returns what a batch waits for at a dense worker, before it is computed or after.
+
+        A message is packed as long as it is unpacked: half of what both take is here.
+        """
+        moves = moves_of(self._dense_stage)
+        message = labelled(moves, "message".__eq__).times(0.5)
+        copied = labelled(moves, copy.__eq__)
+        both = (message, copied) if copy == "upload" else (copied, message)
+        return self._costs(process).way("dense", Breakdown.sum(both))
 
     def _num_works(self, rank: int) -> int:
         if self._is_sync:

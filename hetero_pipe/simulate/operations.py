@@ -1,23 +1,26 @@
 """From a stage's predicted cost to what its thread does at a step."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from hetero_pipe.plan import Breakdown, Part
-from hetero_pipe.simulate.events import Events
+from hetero_pipe.plan import Breakdown, Part, StagePrediction
+from hetero_pipe.simulate.events import Action, Events
 from hetero_pipe.simulate.machines import Machine, Machines, Process
 from hetero_pipe.simulate.resource import Lock, Queue
 from hetero_pipe.simulate.stage import Operation, StageThread
-from hetero_pipe.simulate.work import Locked, Pause, Together, Use
+from hetero_pipe.simulate.work import Aside, InTurn, Locked, Pause, Together, Use, Work
 
-__all__ = ["ALL_REDUCE", "Costs", "Piece"]
+__all__ = ["ALL_REDUCE", "Costs", "Piece", "labelled", "moves_of"]
 
 NETWORK = "network"
 """The label of bytes between machines; others of that resource are a device's or a collective's."""
 
 ALL_REDUCE = "all-reduce"
 """The label of what workers do together, once all are there."""
+
+MOVES = ("message", "upload", "download")
+"""Labels of what a batch waits for, of all that is done aside of a stage."""
 
 RECEIVING = ("pull", "recv")
 """Stages to which the bytes come; from the others they go."""
@@ -69,9 +72,28 @@ class Costs:
             found = self._operations(name, resource, label, seconds, interpreter)
             yield Piece(resource, label, tuple(found))
 
+    def aside(self, name: str, cost: Breakdown) -> Iterator[Operation]:
+        """Yields what begins the work of others beside a stage, if there is any.
+
+        Args:
+            name: Of the stage.
+            cost: Of all that is aside of it.
+        """
+        works = list(self._works(name, labelled(cost, lambda label: label not in MOVES)))
+        if works:
+            yield Aside(Together(works))
+
+    def way(self, name: str, cost: Breakdown) -> Work:
+        """Returns what a batch waits for, part after part, while no thread does."""
+        return InTurn(list(self._works(name, cost)))
+
+    def _works(self, name: str, cost: Breakdown) -> Iterator[Work]:
+        for part in cost.parts:
+            yield from self._operations(name, part.resource, part.label, part.amount, 0.0)
+
     def _operations(
         self, name: str, resource: str, label: str, seconds: float, interpreter: float
-    ) -> Iterator[Operation]:
+    ) -> Iterator[Work]:
         if resource == "worker":
             yield from self._on_core(seconds, interpreter)
         elif resource == "server":
@@ -83,7 +105,7 @@ class Costs:
         else:
             yield Pause(self.events, seconds)
 
-    def _on_core(self, seconds: float, interpreter: float) -> Iterator[Operation]:
+    def _on_core(self, seconds: float, interpreter: float) -> Iterator[Work]:
         cores = self.process.machine.cores
         locked, free = seconds * interpreter, seconds * (1 - interpreter)
         if free:
@@ -91,7 +113,7 @@ class Costs:
         if locked:
             yield Locked(self.lock, cores, locked)
 
-    def _on_servers(self, seconds: float) -> Operation:
+    def _on_servers(self, seconds: float) -> Work:
         """Returns a request that all servers have at once, with `seconds` on a core of each."""
         door = self.machines.door
         if not self.machines.servers:  # the tables are in this process
@@ -102,7 +124,7 @@ class Costs:
         ]
         return found[0] if len(found) == 1 else Together(found)
 
-    def _transfer(self, name: str, seconds: float) -> Operation:
+    def _transfer(self, name: str, seconds: float) -> Work:
         """Returns bytes on their way, which share the links at both ends with others."""
         receives = name in RECEIVING
         if name not in ("send", "recv"):
@@ -113,7 +135,7 @@ class Costs:
 
     def _way(
         self, seconds: float, others: Sequence[tuple[Machine, int]], *, receives: bool
-    ) -> Operation:
+    ) -> Work:
         """Returns bytes between this worker and others, each of whom has a share of them.
 
         A link of more bandwidth than the narrowest of the way is held for less time.
@@ -138,15 +160,30 @@ class Costs:
 
 
 class _ByTurns:
-    """The operation that belongs to the dense worker of a step's batch."""
+    """The work that belongs to the dense worker of a step's batch."""
 
-    def __init__(self, rank: int, choices: Sequence[Operation]) -> None:
+    def __init__(self, rank: int, choices: Sequence[Work]) -> None:
         self._rank = rank
         self._choices = choices
 
     def begin(self, thread: StageThread) -> bool:
         """Begins that one."""
-        return self._choices[(self._rank + thread.step) % len(self._choices)].begin(thread)
+        self.start(thread, thread.resume)
+        return False
+
+    def start(self, thread: StageThread, done: Action) -> None:
+        """Does something once that one is over."""
+        self._choices[(self._rank + thread.step) % len(self._choices)].start(thread, done)
+
+
+def labelled(cost: Breakdown, is_meant: Callable[[str], bool]) -> Breakdown:
+    """Returns the parts of a cost whose labels are meant."""
+    return Breakdown(tuple(part for part in cost.parts if is_meant(part.label)))
+
+
+def moves_of(stage: StagePrediction) -> Breakdown:
+    """Returns what a batch waits for, of all that is done aside of a stage."""
+    return labelled(stage.aside, MOVES.__contains__)
 
 
 def _kind(part: Part) -> tuple[str, str]:

@@ -4,13 +4,26 @@ docs/pipeline.md says what each of them guarantees in a real run.
 """
 
 from collections import Counter, defaultdict
+from functools import partial
 
 from hetero_pipe.pipeline import GATE
 from hetero_pipe.simulate.events import Action, Events
 from hetero_pipe.simulate.stage import StageThread
+from hetero_pipe.simulate.work import Work
 from ps_server.spans import SpanRing
 
-__all__ = ["Acknowledge", "Arrive", "Barrier", "Clocks", "Gate", "Serve", "Told", "WaitForClocks"]
+__all__ = [
+    "Acknowledge",
+    "Arrival",
+    "Arrive",
+    "Barrier",
+    "Clocks",
+    "Gate",
+    "Serve",
+    "SetOut",
+    "Told",
+    "WaitForClocks",
+]
 
 WAITING = "waiting for other workers"
 """What a server's trace calls the waits of its requests."""
@@ -149,6 +162,47 @@ class Barrier:
         for each in waiting:
             self._events.soon(each)
         del self._waiting[step]
+        return True
+
+
+class Arrival:
+    """Where a stage waits for what comes to its step by a way of its own.
+
+    A sparse worker's gradients, from a dense one; rows, from the host to the device.
+    """
+
+    def __init__(self, events: Events) -> None:
+        self._events = events
+        self._there: set[int] = set()
+        self._waiting: StageThread | None = None
+
+    def begin(self, thread: StageThread) -> bool:
+        """Takes it, or waits for it."""
+        if thread.step in self._there:
+            self._there.remove(thread.step)
+            return True
+        self._waiting = thread
+        return False
+
+    def come(self, step: int) -> None:
+        """Says that what belongs to a step is there."""
+        if self._waiting is not None and self._waiting.step == step:
+            thread, self._waiting = self._waiting, None
+            self._events.soon(thread.resume)
+        else:
+            self._there.add(step)
+
+
+class SetOut:
+    """A batch is on its way to where the next stage waits for it; the thread goes on."""
+
+    def __init__(self, way: Work, arrival: Arrival) -> None:
+        self._way = way
+        self._arrival = arrival
+
+    def begin(self, thread: StageThread) -> bool:
+        """Has it begin."""
+        self._way.start(thread, partial(self._arrival.come, thread.step))
         return True
 
 

@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Protocol
 
 from hetero_pipe.simulate.events import Action, Door, Events
 from hetero_pipe.simulate.resource import Lock
-from hetero_pipe.simulate.stage import StageThread
+from hetero_pipe.simulate.stage import Operation, StageThread
 
-__all__ = ["Locked", "Pause", "Resource", "Together", "Use"]
+__all__ = ["Aside", "InTurn", "Locked", "Pause", "Resource", "Together", "Use", "Work"]
 
 SWITCH = 5e-3
 """Seconds after which Python asks a thread to give the interpreter to another, by default."""
@@ -19,6 +20,13 @@ class Resource(Protocol):
 
     def use(self, work: float, done: Action, weight: float = 1.0) -> None:
         """Does something once so many seconds of work are done here."""
+
+
+class Work(Operation, Protocol):
+    """An operation that other threads may do as well, for the thread whose step it is."""
+
+    def start(self, thread: StageThread, done: Action) -> None:
+        """Does something once it is over. Whoever is on a core meanwhile, the thread is not."""
 
 
 class Use:
@@ -52,6 +60,8 @@ class Use:
 
     def begin(self, thread: StageThread) -> bool:
         """Begins it, behind the door."""
+        if self._is_cpu:
+            thread.cpu += self._seconds(thread)
         self.start(thread, thread.resume)
         return False
 
@@ -60,10 +70,10 @@ class Use:
         if self._door is not None and self._door.is_closed:
             self._door.wait(lambda: self.start(thread, done))
             return
-        work = self._work * (thread.own_scale if self._is_own else thread.scale)
-        if self._is_cpu:
-            thread.cpu += work
-        self._resource.use(work, done, self._weight)
+        self._resource.use(self._seconds(thread), done, self._weight)
+
+    def _seconds(self, thread: StageThread) -> float:
+        return self._work * (thread.own_scale if self._is_own else thread.scale)
 
 
 class Locked:
@@ -79,23 +89,29 @@ class Locked:
 
     def __init__(self, lock: Lock, cores: Resource, work: float) -> None:
         self._lock = lock
+        self._work = work
         self._num_turns = math.ceil(work / SWITCH)
-        self._turn = Use(cores, work / self._num_turns, is_own=True, is_cpu=True)
+        self._turn = Use(cores, work / self._num_turns, is_own=True)
 
     def begin(self, thread: StageThread) -> bool:
         """Begins to wait for the lock."""
-        self._take_turn(thread, 1)
+        thread.cpu += self._work * thread.own_scale
+        self.start(thread, thread.resume)
         return False
 
-    def _take_turn(self, thread: StageThread, number: int) -> None:
-        def done() -> None:
+    def start(self, thread: StageThread, done: Action) -> None:
+        """Does something once all its turns are over."""
+        self._take_turn(thread, done, 1)
+
+    def _take_turn(self, thread: StageThread, done: Action, number: int) -> None:
+        def over() -> None:
             self._lock.release()
             if number < self._num_turns:
-                self._take_turn(thread, number + 1)
+                self._take_turn(thread, done, number + 1)
             else:
-                thread.resume()
+                done()
 
-        self._lock.acquire(lambda: self._turn.start(thread, done))
+        self._lock.acquire(lambda: self._turn.start(thread, over))
 
 
 class Pause(Use):
@@ -122,19 +138,78 @@ class _Nothing:
 class Together:
     """Pieces that begin at once; over when all are. One that needs two resources is of two."""
 
-    def __init__(self, pieces: Sequence[Use]) -> None:
+    def __init__(self, pieces: Sequence[Work]) -> None:
         self._pieces = pieces
 
     def begin(self, thread: StageThread) -> bool:
         """Begins all."""
+        self.start(thread, thread.resume)
+        return False
+
+    def start(self, thread: StageThread, done: Action) -> None:
+        """Does something once all are over."""
         left = len(self._pieces)
 
-        def done() -> None:
+        def over() -> None:
             nonlocal left
             left -= 1
             if not left:
-                thread.resume()
+                done()
 
         for piece in self._pieces:
-            piece.start(thread, done)
+            piece.start(thread, over)
+
+
+class InTurn:
+    """Pieces one after another; over when the last is."""
+
+    def __init__(self, pieces: Sequence[Work]) -> None:
+        self._pieces = pieces
+
+    def begin(self, thread: StageThread) -> bool:
+        """Begins the first."""
+        self.start(thread, thread.resume)
         return False
+
+    def start(self, thread: StageThread, done: Action) -> None:
+        """Does something once all are over."""
+        self._go_on(thread, done, 0)
+
+    def _go_on(self, thread: StageThread, done: Action, number: int) -> None:
+        if number == len(self._pieces):
+            done()
+        else:
+            follow = partial(self._go_on, thread, done, number + 1)
+            self._pieces[number].start(thread, follow)
+
+
+class Aside:
+    """Work that others do for a stage while it goes on: threads of a library, or of servers.
+
+    The stage waits for none of it, unless it comes with its next step before they have done
+    that of the last one: else they could be asked for more than there are cores, for ever.
+    """
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self._is_busy = False
+        self._waiting: StageThread | None = None
+
+    def begin(self, thread: StageThread) -> bool:
+        """Has it begin, once that of the step before is over."""
+        if self._is_busy:
+            self._waiting = thread
+            return False
+        self._start(thread)
+        return True
+
+    def _start(self, thread: StageThread) -> None:
+        self._is_busy = True
+        self._work.start(thread, self._over)
+
+    def _over(self) -> None:
+        self._is_busy = False
+        if self._waiting is not None:
+            thread, self._waiting = self._waiting, None
+            self._start(thread)
+            thread.resume()

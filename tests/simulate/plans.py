@@ -66,12 +66,13 @@ def dense_plan(mode="bounded", *, staleness=0, sparse=1, dense=1, capacity=3):
     )
 
 
-def prediction(*, num_workers=1, role="whole", **costs):
-    """A cost of each stage, in order; a number is seconds on a core."""
-    found = []
+def prediction(*, num_workers=1, role="whole", aside=(), **costs):
+    """A cost of each stage, in order; a number is seconds on a core. Of some what is aside."""
+    found, beside = [], dict(aside)
     for name, each in costs.items():
         parts = each if isinstance(each, Breakdown) else cost((each, "worker"))
         stage_role = role if role == "whole" or name != "dense" else "dense"
-        found.append(StagePrediction(name, stage_role, parts, parts.total))
+        others = beside.get(name, Breakdown())
+        found.append(StagePrediction(name, stage_role, parts, parts.total, others))
     longest = max(stage.cost.total for stage in found)
     return Prediction(longest, 10.0 * num_workers, tuple(found), (), (Part("longest", longest),))

@@ -54,8 +54,16 @@ def plans(draw):
 @settings(max_examples=40, deadline=None)
 @given(plans())
 def test_no_step_is_below_what_bounds_it(planned):
-    found = run(planned)
+    found = run(planned, num_steps=100)  # where workers change places once, 40 are 3% off
+    # docs/simulate.md: bytes between machines of one group are left out.
+    workers_at, servers_at = (
+        {each.host for each in planned.processes if (each.role == "server") == are_servers}
+        for are_servers in (False, True)
+    )
+    left_out = {f"network of {host}" for host in workers_at & servers_at}
     for bound in found.prediction.bounds:
+        if bound.label in left_out or bound.label.endswith(", cores shared"):
+            continue  # the latter is in the mean of who is where when; here all are in step
         assert found.step_seconds >= 0.97 * bound.amount, bound
 
 

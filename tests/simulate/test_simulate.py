@@ -14,6 +14,7 @@ from hetero_pipe.plan import ProcessPlan
 from hetero_pipe.simulate import Conditions, Straggler, simulate
 from hetero_pipe.simulate.events import Events
 from hetero_pipe.simulate.intake import Intake
+from hetero_pipe.simulate.work import InTurn
 from tests.oracles.max_plus import STAGES, ends_of_steps
 from tests.oracles.slow_pipeline import Slow
 from tests.simulate.plans import CAPACITIES, cluster, cost, dense_plan, plan, prediction
@@ -446,7 +447,7 @@ def test_credits_are_drawn_in_the_docs():
                    credits  1        0        1        0        1        0
     """
     events = Events()
-    intake = Intake(events, [0], capacity=2)
+    intake = Intake(events, [0], capacity=2, way=InTurn([]))
     told = []
 
     def send(step):
@@ -461,6 +462,8 @@ def test_credits_are_drawn_in_the_docs():
 
     class Taker:
         item = None
+
+    intake.receiver = Taker
 
     def take():
         assert intake.take(Taker)

@@ -10,15 +10,12 @@ from hetero_pipe.cost.memory import KEY_BYTES
 from hetero_pipe.cost.sharing import Sharing, shared_step_time
 from hetero_pipe.cost.step import cores_time, gate_time, queued_step_time, step_bounds
 from hetero_pipe.cost.traffic import Flow, first_machine_times, network_times
-from hetero_pipe.plan import Part, StagePrediction
+from hetero_pipe.plan import MOVES, Part, StagePrediction
 
 __all__ = ["predict_bounds", "predict_loads", "stretched"]
 
 AHEAD = ("read", "route")
 """Stages that a batch goes through before a pull waits at the gate."""
-
-MOVES = ("message", "upload", "download")
-"""What a batch waits for of what is done aside of a stage."""
 
 SOME = 4
 """Staleness below this is tried, if a plan allows more."""

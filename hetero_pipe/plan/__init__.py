@@ -4,7 +4,7 @@ A planner returns a `Plan`, a trainer runs it; `Planning` is how one is handed t
 the other. Nothing here decides, and nothing here runs.
 """
 
-from hetero_pipe.plan.breakdown import RESOURCES, Breakdown, Part
+from hetero_pipe.plan.breakdown import MOVES, RESOURCES, Breakdown, Part
 from hetero_pipe.plan.comparison import Comparison, ComparisonRow
 from hetero_pipe.plan.measured import Measured, MeasuredStage
 from hetero_pipe.plan.plan import Plan
@@ -18,6 +18,7 @@ from hetero_pipe.plan.workers import MODES, WIRES, Worker, WorkersPlan
 __all__ = [
     "HOMES",
     "MODES",
+    "MOVES",
     "RESOURCES",
     "ROLES",
     "STAGES",

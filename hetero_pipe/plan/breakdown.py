@@ -6,11 +6,15 @@ from dataclasses import dataclass, replace
 
 from hetero_pipe.errors import PlanError
 
-__all__ = ["RESOURCES", "Breakdown", "Part"]
+__all__ = ["MOVES", "RESOURCES", "Breakdown", "Part"]
 
 RESOURCES = ("", "worker", "server", "device", "network", "wait")
 """What a second is spent on: a core of the worker's host or of a server's, an accelerator, a link,
 or nothing at all. Bytes are on none."""
+
+
+MOVES = ("message", "upload", "download")
+"""Labels of parts that move a batch: done aside of a stage, they are in the batch's own way."""
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from hetero_pipe.plan import Breakdown, Part, StagePrediction
+from hetero_pipe.plan import MOVES, Breakdown, Part, StagePrediction
 from hetero_pipe.simulate.events import Action, Events
 from hetero_pipe.simulate.machines import Machine, Machines, Process
 from hetero_pipe.simulate.resource import Lock, Queue
@@ -18,9 +18,6 @@ NETWORK = "network"
 
 ALL_REDUCE = "all-reduce"
 """The label of what workers do together, once all are there."""
-
-MOVES = ("message", "upload", "download")
-"""Labels of what a batch waits for, of all that is done aside of a stage."""
 
 RECEIVING = ("pull", "recv")
 """Stages to which the bytes come; from the others they go."""

@@ -128,7 +128,7 @@ def test_a_device_that_is_no_cpu_has_copies_too(file):
     assert code == 0, err
     rates = [rate for rate in json.loads(out)["rate"] if rate.get("device") == "emulated"]
     whats = {"matmul", "elementwise", "linear", "op", "launch", "dense_step"}
-    whats |= {"upload", "upload_core", "download"}
+    whats |= {"upload", "upload_core", "download", "beside"}
     assert {rate["what"] for rate in rates} == whats
 
 

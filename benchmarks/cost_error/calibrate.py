@@ -74,18 +74,22 @@ def needed(configs: Sequence[Config]) -> list[Config]:
 def beside(cluster: Cluster, runs: Sequence[tuple[Config, Measured]]) -> Cluster:
     """Returns the cluster with what its cores take longer beside each other, by those runs.
 
-    Of several runs that tell of one kind of work on one device, it is the mean.
+    Of several runs that tell of one kind of work on one device, it is the median.
+
+    Args:
+        cluster: With the rates of the very hour in which they ran.
+        runs: Of references; without any, the cluster is as it was.
     """
     found: dict[tuple[str, str], list[float]] = defaultdict(list)
     # Of several processes, a part is what is left over when the others are known.
     for config, run in sorted(runs, key=lambda each: (each[0].servers, each[0].workers == "split")):
-        call = statistics.fmean(found.get((config.device, "call"), [1.0]))
+        call = statistics.median(found.get((config.device, "call"), [1.0]))
         alone = expect(config, cluster)
         for kind, factor in beside_factors(alone, _on_cores(config, run), call=call):
             found[config.device, kind].append(factor)
     return cluster.with_rates(
         [
-            Rate("beside", HOST, Spread.of([statistics.fmean(each)]), device=device, kind=kind)
+            Rate("beside", HOST, Spread.of(each), device=device, kind=kind)
             for (device, kind), each in found.items()
         ]
     )

@@ -70,14 +70,21 @@ def main() -> None:
 
 
 def _round(configs: Sequence[Config], number: int, flags: argparse.Namespace) -> Iterator["Found"]:
-    """Yields the rates of now, calibrated by the references, and a run of each configuration."""
+    """Yields the rates of now, and a run of each configuration and of the references among them."""
+    references: list[Config] = []
     if not flags.without_rates:
         with tempfile.TemporaryDirectory() as folder:
-            cluster = profiled(configs, folder=Path(folder), is_quick=flags.quick)
-        references = [(each, _undisturbed(each, number, flags)) for each in needed(configs)]
-        yield Found(cluster=beside(cluster, references))
-    for config in configs:
+            yield Found(cluster=profiled(configs, folder=Path(folder), is_quick=flags.quick))
+        references = needed(configs)
+    for config in _spread_out(references, configs):
         yield Found(config.name, run=_undisturbed(config, number, flags))
+
+
+def _spread_out(some: Sequence[Config], others: Sequence[Config]) -> list[Config]:
+    """Returns all of both, the first ones evenly among the others: they see the same hour."""
+    places = [(i / len(some), 0, each) for i, each in enumerate(some)]
+    places += [(i / len(others), 1, each) for i, each in enumerate(others)]
+    return [each for _, _, each in sorted(places, key=lambda place: place[:2])]
 
 
 @dataclass(frozen=True)
@@ -112,6 +119,9 @@ def _read(path: Path | None) -> list[Found]:
 def _tell(configs: Sequence[Config], parts: Sequence[Found], *, as_json: bool) -> None:
     """Prints what was predicted from all rounds beside what was measured in all of them."""
     cluster = medians([each.cluster for each in parts if each.cluster is not None])
+    references = {config.name: config for config in needed(configs)}
+    known = [(references[p.name], p.run) for p in parts if p.run and p.name in references]
+    cluster = beside(cluster, known)
     runs = {c.name: [p.run for p in parts if p.name == c.name and p.run] for c in configs}
     measured = [config for config in configs if runs[config.name]]
     found = [result(each, runs[each.name], predict(each, cluster)) for each in measured]

@@ -29,8 +29,8 @@ def keep_freed_memory() -> bool:
     A request is some megabytes, made and freed in each of its layers. glibc gives
     such blocks back to the system and asks for them anew, and the system clears
     every page of them again: half of the CPU time of a pull and a push of 22,900
-    rows. In turn the process stays as large as its requests have made it once.
-    Rows are not concerned, they have memory of their own.
+    rows. So it is with the batches of a trainer. In turn the process stays as large as
+    its requests have made it once. Rows are not concerned, they have memory of their own.
 
     Whoever sets glibc's own variables has decided. Without glibc nothing changes.
     """

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import cycle
@@ -26,6 +27,8 @@ SLOTS = 26  # of a batch that is routed
 DISTINCT = 3  # its keys by its distinct ones
 DIM = 16  # of what is pulled over gRPC
 LEAST = 1e-9  # seconds, of what is measured to be nothing
+BATCH_BYTES = 16 * MiB  # of rows of some batches, more than a core's own cache
+MOST_BATCHES = 8
 TABLE_BYTES = 256 * MiB  # far above any cache
 
 
@@ -101,22 +104,29 @@ def _profile_table(host: str, spec: TableSpec, sampling: Sampling) -> Iterator[R
 
 
 class _Exchange:
-    """Pulls and pushes of a table, of one call's keys after another's."""
+    """Pulls and pushes of a table, of one call's keys after another's.
+
+    As in a trainer, rows that were pulled are kept for some batches, and gradients are of
+    another place each time: neither is in the caches of who asks.
+    """
 
     def __init__(self, client: Client, name: str, dim: int, calls: Sequence[RoutedKeys]) -> None:
         self._client = client
         self._name = name
         self._calls = cycle(calls)
-        self._gradients = np.full((len(calls[0].keys), dim), 1e-3, np.float32)
+        shape = (len(calls[0].keys), dim)
+        num_batches = min(max(BATCH_BYTES // (4 * shape[0] * dim), 2), MOST_BATCHES)
+        self._gradients = cycle([np.full(shape, 1e-3, np.float32) for _ in range(num_batches)])
+        self._pulled: deque[object] = deque(maxlen=num_batches)
         self._step = 0
 
     def pull(self) -> None:
         # As a trainer does; the rows are there.
-        self._client.pull({self._name: next(self._calls)}, insert=True)
+        self._pulled.append(self._client.pull({self._name: next(self._calls)}, insert=True))
 
     def push(self) -> None:
         self._step += 1
-        gradients = {self._name: self._gradients}
+        gradients = {self._name: next(self._gradients)}
         self._client.push({self._name: next(self._calls)}, gradients, step=self._step)
 
 

@@ -10,7 +10,7 @@ from hetero_pipe.cost.memory import KEY_BYTES
 from hetero_pipe.cost.sharing import Sharing, shared_step_time
 from hetero_pipe.cost.step import cores_time, gate_time, queued_step_time, step_bounds
 from hetero_pipe.cost.traffic import Flow, first_machine_times, network_times
-from hetero_pipe.plan import MOVES, Part, StagePrediction
+from hetero_pipe.plan import MOVES, Breakdown, Part, StagePrediction
 
 __all__ = ["predict_bounds", "predict_loads", "stretched"]
 
@@ -19,6 +19,11 @@ AHEAD = ("read", "route")
 
 SOME = 4
 """Staleness below this is tried, if a plan allows more."""
+
+INTERPRETED = ("call", "step", "launch", "look")
+"""Parts on a worker's core of which its process does one at a time."""
+
+SERVER = "interpreter of a server"
 
 NOTED = 1.002
 """By how much less than it makes a step longer, sharing cores counts: its largest bound is to be
@@ -51,7 +56,33 @@ def _bounds(
     on_device = sum(stage.cost.on("device") for stage in stages)
     yield f"{roles.dense.device} of {roles.dense.host}", on_device * roles.readers_per_dense
     yield from ((f"cores of {host}", load) for host, load in loads.items())
+    yield from _interpreters(job, stages).items()
     yield from _network(job).items()
+
+
+def _interpreters(job: Job, stages: Sequence[StagePrediction]) -> dict[str, float]:
+    """Returns the seconds of a step in which one process of each role holds its interpreter."""
+    found: dict[str, float] = defaultdict(float)
+    for stage in stages:
+        for process, seconds in _locked(job, stage, stage.whole_cost).items():
+            times = job.roles.readers_per_dense if stage.role == "dense" else 1.0
+            found[process] += seconds * (job.roles.num_readers if process == SERVER else times)
+    return dict(found)
+
+
+def _locked(job: Job, stage: StagePrediction, cost: Breakdown) -> dict[str, float]:
+    """Returns by process the seconds of a cost in which threads of it exclude one another.
+
+    Native tables and kernels do not hold the interpreter; what makes, sends and reads a
+    request does, and what launches a step and looks whether it has ended.
+    """
+    found: dict[str, float] = defaultdict(float)
+    for part in cost.parts:
+        if part.resource == "worker" and part.label in INTERPRETED:
+            found[f"interpreter of a {stage.role} worker"] += part.amount
+        elif part.resource == "server" and part.label == "call" and job.roles.servers is not None:
+            found[SERVER] += part.amount
+    return dict(found)
 
 
 def _cycle(job: Job, stages: Sequence[StagePrediction], busy: Mapping[str, float]) -> list[float]:
@@ -185,6 +216,7 @@ def stretched(
     """
     cores = {host.name: host.cores for host in job.cluster.hosts}
     held = {host: load * cores[host] for host, load in loads.items()}
+    held |= _interpreters(job, stages)
     own = {stage.name: _own_load(job, stage) for stage in stages}
     sharings = {stage.name: _sharing(job, stage) for stage in stages}
     cycle = [stage.name for stage in stages if stage.name not in AHEAD]
@@ -192,11 +224,11 @@ def stretched(
     def others(name: str, *, share: float = 0.0) -> Mapping[str, float]:
         """Returns what is held but by a stage, and by a share of all that are in its cycle."""
 
-        def left(host: str, load: float) -> float:
-            ours = sum(own[each].get(host, 0.0) for each in cycle if each != name)
-            return max(load - own[name].get(host, 0.0) - share * ours, 0.0)
+        def left(what: str, load: float) -> float:
+            ours = sum(own[each].get(what, 0.0) for each in cycle if each != name)
+            return max(load - own[name].get(what, 0.0) - share * ours, 0.0)
 
-        return {host: left(host, load) for host, load in held.items()}
+        return {what: left(what, load) for what, load in held.items()}
 
     beside = {name: others(name) for name in own}
     # A batch does not wait for itself, but for those that are under way with it. That more may
@@ -238,11 +270,11 @@ def stretched(
 def _sharing(job: Job, stage: StagePrediction) -> Sharing:
     """Returns what a stage holds of the cores of its own host and of the servers'."""
     cores = _cores(job, stage, of_worker=1.0, of_server=1.0)
-    return Sharing(stage.cost.total - sum(cores.values()), cores)
+    return Sharing(stage.cost.total - sum(cores.values()), cores, _locked(job, stage, stage.cost))
 
 
 def _own_load(job: Job, stage: StagePrediction) -> dict[str, float]:
-    """Returns what of the load on the cores of each host is of a stage of one process.
+    """Returns what of the load on cores and interpreters is of a stage of one process.
 
     Of all plans between two it is the most, as a share of the samples: of the one that has
     the fewest processes of its role on a machine, and of the one that has the fewest readers.
@@ -252,7 +284,12 @@ def _own_load(job: Job, stage: StagePrediction) -> dict[str, float]:
         alone = job.roles.readers_per_dense * many.dense.per_machine / few.dense.per_machine
     else:
         alone = many.reader.per_machine / few.reader.per_machine
-    return _cores(job, stage, of_worker=alone, of_server=many.num_readers / few.num_readers)
+    of_server = many.num_readers / few.num_readers
+    found = _cores(job, stage, of_worker=alone, of_server=of_server)
+    turns = job.roles.readers_per_dense if stage.role == "dense" else 1.0
+    for process, seconds in _locked(job, stage, stage.cost).items():
+        found[process] = seconds * (of_server if process == SERVER else turns)
+    return found
 
 
 def _cores(

@@ -5,14 +5,15 @@ there, for the time slices are theirs, too. With `rho` the share of the cores th
 all others have, it takes `c / (1 - rho**N)`: a stage's time in an M/M/N queue that
 is shared evenly, exact for N of 1 and 2. The others have that share of a step, so
 a longer step is a smaller share, and there is one step that is as long as it makes
-its stages.
+its stages. Threads of a process also wait for one another's turns at its interpreter,
+as for a machine of one core.
 
 Reference:
     Kleinrock, "Queueing Systems", volume 2, 1976, chapter 4: processor sharing.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 __all__ = ["Sharing", "shared_step_time"]
 
@@ -27,17 +28,20 @@ class Sharing:
     Attributes:
         rest: Seconds of a step on no core: on a device, a link, or waiting.
         cores: By host, seconds on a core of one of its machines.
+        locks: By process, seconds of these in which it holds the interpreter.
     """
 
     rest: float
     cores: Mapping[str, float]
+    locks: Mapping[str, float] = field(default_factory=dict)
 
     def seconds(self, step: float, others: Mapping[str, float], cores: Mapping[str, int]) -> float:
         """Returns how long it takes in a step.
 
         Args:
             step: Seconds.
-            others: By host, seconds of a step that all others hold the cores of a machine.
+            others: By host, seconds of a step that all others hold the cores of a machine;
+                by process, that its other threads hold the interpreter.
             cores: By host, of a machine.
         """
         total = self.rest
@@ -47,6 +51,11 @@ class Sharing:
             if free <= 0:
                 return float("inf")
             total += own / free
+        for process, own in self.locks.items():
+            free = 1.0 - others[process] / step
+            if free <= 0:
+                return float("inf")
+            total += own * (1.0 / free - 1.0)
         return total
 
 

@@ -13,7 +13,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import paddle
 
 from hetero_pipe.errors import ConfigError
-from ps_server.memory import share_one_heap
+from ps_server.memory import keep_freed_memory, share_one_heap
 
 __all__ = ["say_settings"]
 
@@ -42,6 +42,9 @@ def _speed_up_amd() -> bool:
 
 _SPED_UP = _speed_up_amd()
 
+# A batch is made, trained and freed again and again: a step takes 3 to 17% longer if the system
+# clears its pages anew each time.
+keep_freed_memory()
 share_one_heap()
 
 

@@ -60,10 +60,10 @@ class Constants:
     look: float = 0.045
     kept_base: float = 5e6
     kept_dense: float = 15e6
-    kept_row: float = 7.0
+    kept_row: float = 12.0
     kept_message: float = 10.0
     kept_served: float = 18.0
-    kept_matmul: float = 6.5
+    kept_matmul: float = 5.0
     kept_matmul_served: float = 12.0
     kept_cut: float = 11.0
     kept_sent: float = 13.0

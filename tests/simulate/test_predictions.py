@@ -29,6 +29,19 @@ def run(planned, *, num_steps=40, is_recorded=False):
     return found
 
 
+def bounds_of(prediction):
+    """Returns those below which no simulated run is.
+
+    What shared cores add is in the mean of who is where when, and here all are in step. An
+    interpreter is one of the conditions of a run, and here there is none.
+    """
+    return [
+        bound
+        for bound in prediction.bounds
+        if not bound.label.endswith(", cores shared") and not bound.label.startswith("interpreter")
+    ]
+
+
 @st.composite
 def plans(draw):
     """Whole workers on CPUs or GPUs, or sparse and dense ones, and servers on other hosts."""
@@ -61,10 +74,9 @@ def test_no_step_is_below_what_bounds_it(planned):
         for are_servers in (False, True)
     )
     left_out = {f"network of {host}" for host in workers_at & servers_at}
-    for bound in found.prediction.bounds:
-        if bound.label in left_out or bound.label.endswith(", cores shared"):
-            continue  # the latter is in the mean of who is where when; here all are in step
-        assert found.step_seconds >= 0.97 * bound.amount, bound
+    for bound in bounds_of(found.prediction):
+        if bound.label not in left_out:
+            assert found.step_seconds >= 0.97 * bound.amount, bound
 
 
 @pytest.mark.parametrize("staleness", [0, 1, 2])
@@ -72,7 +84,7 @@ def test_no_step_is_below_what_bounds_it(planned):
 def test_a_worker_by_itself_takes_what_is_predicted(device, staleness):
     planned = plan(servers(), workers(device=device), staleness=staleness, capacity=3)
     found = run(planned, num_steps=400)
-    assert found.step_seconds == pytest.approx(found.prediction.step_seconds, rel=0.01)
+    assert found.step_seconds == pytest.approx(bounds_of(found.prediction)[0].amount, rel=0.01)
 
 
 @pytest.mark.parametrize("home", ["device", "sharded"])
@@ -82,7 +94,7 @@ def test_tables_on_devices_need_no_server(home):
     found = run(planned, is_recorded=True)
     assert [spans.role for spans in found.spans] == [f"worker {rank}" for rank in range(8)]
     Trace(merge(found.spans)).check()
-    assert found.step_seconds >= 0.97 * found.prediction.step_seconds
+    assert found.step_seconds >= 0.97 * bounds_of(found.prediction)[0].amount
 
 
 @pytest.mark.parametrize("mode", ["sync", "bounded"])

@@ -3,7 +3,7 @@
 import argparse
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -95,16 +95,12 @@ def _run(options: argparse.Namespace, _: Sequence[str]) -> int:
     cluster = _cluster(options)
     host = _host(cluster, options)
     sampling = QUICK if options.quick else Sampling()
-    rates = []
+    rates: list[Rate] = []
     try:
         with few_words():
-            for rate in _measure(host, options, sampling):
-                print(_line(rate), file=sys.stderr, flush=True)
-                rates.append(rate)
+            rates += _told(_measure(host, options, sampling))
             if options.link is None and has_paddle():
-                for rate in _measure_jobs(cluster.with_rates(rates), host, sampling):
-                    print(_line(rate), file=sys.stderr, flush=True)
-                    rates.append(rate)
+                rates += _told(_measure_jobs(cluster.with_rates(rates), host, sampling))
     except KeyboardInterrupt:
         print("hetero-pipe: interrupted, nothing was written", file=sys.stderr)
         return INTERRUPTED
@@ -180,6 +176,13 @@ def _measure_jobs(cluster: Cluster, host: Host, sampling: Sampling) -> Iterator[
             pair = server.address, server.pid
             yield from trainer.profile_beside(cluster, host.name, name, sampling, server=pair)
     nn.Device("cpu").enter()
+
+
+def _told(rates: Iterable[Rate]) -> Iterator[Rate]:
+    """Yields the rates, and prints each on stderr when it was measured."""
+    for rate in rates:
+        print(_line(rate), file=sys.stderr, flush=True)
+        yield rate
 
 
 def _line(rate: Rate) -> str:

@@ -10,7 +10,7 @@ from hetero_pipe.cost.memory import KEY_BYTES
 from hetero_pipe.cost.sharing import Sharing, shared_step_time
 from hetero_pipe.cost.step import cores_time, gate_time, queued_step_time, step_bounds
 from hetero_pipe.cost.traffic import Flow, first_machine_times, network_times
-from hetero_pipe.plan import MOVES, Breakdown, Part, StagePrediction
+from hetero_pipe.plan import Breakdown, Part, StagePrediction
 
 __all__ = ["predict_bounds", "predict_loads", "stretched"]
 
@@ -96,13 +96,8 @@ def _cycle(job: Job, stages: Sequence[StagePrediction], busy: Mapping[str, float
     cycle = [stage for stage in stages if stage.name not in AHEAD]
     return [
         *(busy[stage.name] * _in_turn(job, stage) for stage in cycle),
-        *(_on_the_way(stage) for stage in cycle),
+        *(stage.moves.total for stage in cycle),
     ]
-
-
-def _on_the_way(stage: StagePrediction) -> float:
-    """Returns the seconds in which a batch is moved: aside of a stage, but in its own way."""
-    return sum(part.amount for part in stage.aside.parts if part.label in MOVES)
 
 
 def _in_turn(job: Job, stage: StagePrediction) -> float:

@@ -104,6 +104,14 @@ class Breakdown:
         """Returns the parts of it that are on any of these resources."""
         return Breakdown(tuple(part for part in self.parts if part.resource in resources))
 
+    def labelled(self, *labels: str) -> "Breakdown":
+        """Returns the parts of it that have any of these labels."""
+        return Breakdown(tuple(part for part in self.parts if part.label in labels))
+
+    def without(self, *labels: str) -> "Breakdown":
+        """Returns the parts of it that have none of these labels."""
+        return Breakdown(tuple(part for part in self.parts if part.label not in labels))
+
     def times(self, factor: float) -> "Breakdown":
         """Returns it so many times."""
         return self.map(lambda part: part.amount * factor)

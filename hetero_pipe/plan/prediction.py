@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from hetero_pipe.plan.breakdown import Breakdown, Part
+from hetero_pipe.plan.breakdown import MOVES, Breakdown, Part
 
 __all__ = ["MemoryPrediction", "Prediction", "StagePrediction"]
 
@@ -29,6 +29,11 @@ class StagePrediction:
     def cpu(self) -> float:
         """Seconds of it on a core of its worker."""
         return self.cost.on("worker")
+
+    @property
+    def moves(self) -> Breakdown:
+        """What a batch waits for, of all that is done aside: no stage's thread does."""
+        return self.aside.labelled(*MOVES)
 
     @property
     def whole_cost(self) -> Breakdown:

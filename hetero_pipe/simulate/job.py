@@ -23,7 +23,7 @@ from hetero_pipe.simulate.intake import (
     TellBatches,
 )
 from hetero_pipe.simulate.machines import Machines, Process
-from hetero_pipe.simulate.operations import ALL_REDUCE, Costs, Piece, labelled, moves_of
+from hetero_pipe.simulate.operations import ALL_REDUCE, Costs, Piece
 from hetero_pipe.simulate.resource import Lock, Queue
 from hetero_pipe.simulate.stage import Handoff, Operation, StageThread
 from hetero_pipe.simulate.waits import (
@@ -182,7 +182,7 @@ class Job:
                 continue
             operations = [*waits, *self._operations(stage, process, costs, gate)]
             waits = []
-            if (moves := moves_of(stage)).parts:
+            if (moves := stage.moves).parts:
                 arrival = Arrival(self.events)
                 operations.append(SetOut(costs.way(stage.name, moves), arrival))
                 waits.append(arrival)
@@ -287,9 +287,9 @@ class Job:
 
         A message is packed as long as it is unpacked: half of what both take is here.
         """
-        moves = moves_of(self._dense_stage)
-        message = labelled(moves, "message".__eq__).times(0.5)
-        copied = labelled(moves, copy.__eq__)
+        moves = self._dense_stage.moves
+        message = moves.labelled("message").times(0.5)
+        copied = moves.labelled(copy)
         both = (message, copied) if copy == "upload" else (copied, message)
         return self._costs(process).way("dense", Breakdown.sum(both))
 

@@ -1,17 +1,17 @@
 """From a stage's predicted cost to what its thread does at a step."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from hetero_pipe.plan import MOVES, Breakdown, Part, StagePrediction
+from hetero_pipe.plan import MOVES, Breakdown, Part
 from hetero_pipe.simulate.events import Action, Events
 from hetero_pipe.simulate.machines import Machine, Machines, Process
 from hetero_pipe.simulate.resource import Lock, Queue
 from hetero_pipe.simulate.stage import Operation, StageThread
 from hetero_pipe.simulate.work import Aside, InTurn, Locked, Pause, Together, Use, Work
 
-__all__ = ["ALL_REDUCE", "Costs", "Piece", "labelled", "moves_of"]
+__all__ = ["ALL_REDUCE", "Costs", "Piece"]
 
 NETWORK = "network"
 """The label of bytes between machines; others of that resource are a device's or a collective's."""
@@ -76,7 +76,7 @@ class Costs:
             name: Of the stage.
             cost: Of all that is aside of it.
         """
-        works = list(self._works(name, labelled(cost, lambda label: label not in MOVES)))
+        works = list(self._works(name, cost.without(*MOVES)))
         if works:
             yield Aside(Together(works))
 
@@ -171,16 +171,6 @@ class _ByTurns:
     def start(self, thread: StageThread, done: Action) -> None:
         """Does something once that one is over."""
         self._choices[(self._rank + thread.step) % len(self._choices)].start(thread, done)
-
-
-def labelled(cost: Breakdown, is_meant: Callable[[str], bool]) -> Breakdown:
-    """Returns the parts of a cost whose labels are meant."""
-    return Breakdown(tuple(part for part in cost.parts if is_meant(part.label)))
-
-
-def moves_of(stage: StagePrediction) -> Breakdown:
-    """Returns what a batch waits for, of all that is done aside of a stage."""
-    return labelled(stage.aside, MOVES.__contains__)
 
 
 def _kind(part: Part) -> tuple[str, str]:

@@ -100,7 +100,7 @@ class Place:
             count=self.host.count * self.per_machine,
             bandwidth=1 / byte if byte else float("inf"),
             memory=self.memory,
-            step=_labelled(self._dense_stage, "step").on("worker", "device") / self.batch,
+            step=self._dense_stage.labelled("step").on("worker", "device") / self.batch,
             call=self.model.constants.call_cpu / self.batch if self.is_cpu else 0.0,
             message_byte=packed if self.is_cpu else 0.0,
         )
@@ -123,7 +123,7 @@ class Place:
         found = list(self._dense_costs())
         whole = self._whole
         found[0] += self._split(whole.stage("read").cost)
-        found[0] += self._split(_labelled(whole.stage("pull").whole_cost, "upload"))
+        found[0] += self._split(whole.stage("pull").whole_cost.labelled("upload"))
         all_keys = sum(map(self._num_keys, self.graph.tables)) or 1.0
         for i, layer in enumerate(self.graph.layers):
             if tables := tables_of(self.graph, layer):
@@ -140,7 +140,7 @@ class Place:
         own = _own_parameters(self.graph)
         ops = [self._ops_cost(layer, own[layer.name]) for layer in self.graph.layers]
         stage = self._dense_stage
-        of_ops = Breakdown(tuple(part for part in stage.parts if part.label != "step"))
+        of_ops = stage.without("step")
         factor = of_ops.on("worker", "device") / (sum(cost.total for cost in ops) or 1.0)
         all_bytes = sum(_num_bytes(tensors) for tensors in own.values()) or 1.0
         for layer, cost in zip(self.graph.layers, ops, strict=True):
@@ -172,7 +172,7 @@ class Place:
         held = sum(part.amount for part in memory.peak.parts if part.label in names)
         count = self.host.count if self.is_cpu else self.host.count * self.device.count
         cost = self._split(pull + push)
-        upload = self._split(_labelled(pull, "upload"))  # of a batch, which the first layer has
+        upload = self._split(pull.labelled("upload"))  # of a batch, which the first layer has
         return LayerCost(cost.compute, cost.comm - upload.comm + moved, held * count)
 
     def _split(self, cost: Breakdown) -> LayerCost:
@@ -182,7 +182,7 @@ class Place:
         """
         if self.is_cpu:
             return LayerCost(cost.on("worker") + self.host.count * cost.on("server"))
-        launches = _labelled(cost, "launch").on("worker")
+        launches = cost.labelled("launch").on("worker")
         return LayerCost(
             cost.on("device") + launches, cost.on("worker") - launches + cost.on("network")
         )
@@ -228,8 +228,3 @@ def _own_parameters(graph: Graph) -> dict[str, list[Tensor]]:
 
 def _num_bytes(tensors: list[Tensor]) -> float:
     return sum(float(tensor.bytes.at({})) for tensor in tensors)
-
-
-def _labelled(cost: Breakdown, label: str) -> Breakdown:
-    """Returns the part of a cost that is for something."""
-    return Breakdown(tuple(part for part in cost.parts if part.label == label))

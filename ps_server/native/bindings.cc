@@ -25,6 +25,7 @@
 #include "initializer.h"
 #include "key_index.h"
 #include "optimizer.h"
+#include "reuse_blocks.h"
 #include "row.h"
 #include "table.h"
 #include "xxh64.h"
@@ -318,7 +319,8 @@ PYBIND11_MODULE(_native, module) {
   using namespace ps_server;  // NOLINT: a module's body is its own scope
   using py::arg;
 
-  module.doc() = "The native work of ps_server: tables, hashes, dedup. See table.py and keys.py.";
+  module.doc() =
+      "The native work of ps_server: tables, hashes, dedup. See table.py, keys.py and memory.py.";
   module.attr("compiler") = CompilerName();
   module.attr("num_buckets") = kNumBuckets;
 
@@ -346,4 +348,6 @@ PYBIND11_MODULE(_native, module) {
   module.def("hash_text", &HashTextArray, arg("offsets"), arg("data"), arg("seed"));
   module.def("hash_integers", &HashIntegerArray, arg("values"), arg("seed"));
   module.def("hash_bytes", &HashBytes, arg("data"), arg("seed"));
+  module.def("reuse_blocks", &ReuseBlocks, arg("folder"));
+  module.def("bytes_of_reused_blocks", &BytesOfReusedBlocks);
 }

@@ -34,7 +34,7 @@ class BlockPool {
   static constexpr size_t kLeastKept = size_t{1} << 26;
 
   // Takes a range of so many addresses, no memory. Throws std::bad_alloc.
-  explicit BlockPool(size_t num_addresses = size_t{1} << 40);
+  explicit BlockPool(size_t num_addresses);
   ~BlockPool();
   BlockPool(const BlockPool&) = delete;
   BlockPool& operator=(const BlockPool&) = delete;

@@ -1,6 +1,7 @@
 #include "reuse_blocks.h"
 
 #include <pthread.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <new>
@@ -13,6 +14,11 @@ namespace {
 
 // Never ends: what a library holds in static variables is freed after ours are gone.
 BlockPool* pool = nullptr;
+
+// Bytes. Blocks of all classes, some of them without pages, have room in twice as many addresses.
+size_t MemoryOfThisMachine() {
+  return static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+}
 
 int TakeBlock(void** out, size_t alignment, size_t size) noexcept {
   void* const block = alignment <= BlockPool::kPage ? pool->Allocate(size) : nullptr;
@@ -34,7 +40,7 @@ void FreeBlock(void* block) noexcept {
 size_t ReuseBlocks(const std::string& folder) {
   if (pool == nullptr) {
     try {
-      pool = new BlockPool;
+      pool = new BlockPool(2 * MemoryOfThisMachine());
     } catch (const std::bad_alloc&) {
       return 0;  // no such range of addresses is allowed here
     }

@@ -8,11 +8,12 @@ LATER = 10.0
 
 
 class ListLog:
-    """Keeps each change; full, or held up, as long as it is told to be."""
+    """Keeps each change. Can be held up, be full, or refuse the next few."""
 
     def __init__(self):
         self.changes = []
         self.is_full = False
+        self.num_refusals = 0
         self.appending = threading.Event()
         self.may_append = threading.Event()
         self.may_append.set()
@@ -20,6 +21,7 @@ class ListLog:
     def append(self, change):
         self.appending.set()
         assert self.may_append.wait(LATER)
-        if self.is_full:
+        if self.is_full or self.num_refusals > 0:
+            self.num_refusals -= 1
             raise NotLogged("a journal needs room, got no space left on device")
         self.changes.append(change)

@@ -136,6 +136,7 @@ class Workers(Generic[Part]):
         self._roster = Roster()
         self._num_streams = 0
         self._watcher: threading.Thread | None = None  # while somebody is away
+        self._is_watching = False
         self._gathering: _Gathering[Part] | None = None  # a step whose parts are not all here
         self._is_closed = False
 
@@ -292,7 +293,8 @@ class Workers(Generic[Part]):
     def _watch(self) -> None:
         """Starts the thread that loses those who stay away, if somebody is."""
         is_needed = bool(self._deadlines()) and not self._is_closed
-        if is_needed and self._watcher is None:
+        if is_needed and not self._is_watching:
+            self._is_watching = True
             self._watcher = threading.Thread(
                 target=self._lose_overdue, name="workers-away", daemon=True
             )
@@ -311,7 +313,7 @@ class Workers(Generic[Part]):
             with self._changed:
                 away = self._deadlines()
                 if not away or self._is_closed:
-                    self._watcher = None
+                    self._is_watching = False
                     return
                 deadline, member = min(away, key=lambda each: each[0])
                 if (seconds := deadline - self._time()) > 0:

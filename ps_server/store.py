@@ -68,9 +68,12 @@ class Store:
 
     Attributes:
         id: Drawn at random.
+        is_durable: Whether what it has answered is still there after a kill.
         recorder: Of what its callers' threads do when.
         workers: Those that joined. They wait for one another in `pull` and `push`.
     """
+
+    is_durable = False
 
     def __init__(
         self,

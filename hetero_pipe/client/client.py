@@ -292,7 +292,8 @@ class Client:
         with self._pushing, self._numbering() as sequence:
             replies = []
             for server, connection in enumerate(self._connections):
-                where = slices_of(server, moved)
+                # With every table, also without keys: by its id a server tells what is not for it.
+                where = {name: routed.slice_of(server) for name, routed in moved.items()}
                 replies.append(
                     connection.data.push(
                         self._route.fingerprint,

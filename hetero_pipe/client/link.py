@@ -18,10 +18,17 @@ from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from hetero_pipe.client.patience import Patience, Retry
-from hetero_pipe.client.status import is_passing, reason_of
+from hetero_pipe.client.status import is_full, is_passing, reason_of
 from hetero_pipe.client.transport import Reply
 from hetero_pipe.client.transport.grpc import ATTEMPT_SECONDS, GrpcTransport, closed
-from hetero_pipe.errors import HeteroPipeError, ServerError, ServerUnavailable, WorkerLost
+from hetero_pipe.errors import (
+    HeteroPipeError,
+    RouteMismatch,
+    ServerError,
+    ServerUnavailable,
+    TableNotFound,
+    WorkerLost,
+)
 from hetero_pipe.units import format_seconds
 
 __all__ = ["Link", "Membership"]
@@ -97,6 +104,17 @@ class Link:
         with self._changed:
             return self._transport
 
+    def check(self, transport: GrpcTransport) -> None:
+        """Refuses a connection that broke, which only the end of its membership's stream tells.
+
+        Raises:
+            ServerUnavailable: It is one.
+        """
+        with self._changed:
+            is_member = self._membership is not None and self._membership.is_confirmed
+        if is_member and not transport.is_joined:
+            raise ServerUnavailable("the connection broke")
+
     def join(self, transport: GrpcTransport, membership: Membership) -> Reply[bool]:
         """Asks a connection's server to take a worker for a member, from then on until it leaves.
 
@@ -150,7 +168,7 @@ class Link:
         """
         if self._closed.is_set() or not self._is_passing(broken, error):
             raise error
-        if not isinstance(error, (ServerUnavailable, WorkerLost)):  # it is there, and full
+        if is_full(error):
             self._tell("refuses a call", error, patience)
             self._pause(error, patience)
             return
@@ -173,11 +191,22 @@ class Link:
                 self._changed.notify_all()
 
     def _is_passing(self, transport: GrpcTransport, error: HeteroPipeError) -> bool:
+        """Whether an error is not of the call, but of how it was made.
+
+        grpc connects anew by itself when a call begins after its connection broke, and may find
+        another server there, or one that does not know that this worker is back.
+        """
         if isinstance(error, WorkerLost):
-            # It may be this one that the server has not heard of: the stream of `join` broke,
-            # and grpc has connected anew by itself.
             return self._membership is not None and not transport.is_joined
+        if isinstance(error, (TableNotFound, RouteMismatch)):
+            return self._is_another(transport)
         return is_passing(error)
+
+    def _is_another(self, transport: GrpcTransport) -> bool:
+        try:
+            return transport.stats(seconds=PROBE_SECONDS).result().id != self._server_id
+        except ServerUnavailable:
+            return True
 
     def _reconnect(self, broken: GrpcTransport, error: HeteroPipeError, patience: Patience) -> None:
         """Makes a new connection the one of all calls.

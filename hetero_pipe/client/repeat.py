@@ -56,8 +56,9 @@ class Repeated(Reply[Value]):
     """
 
     def __init__(self, link: Link, start: Callable[[GrpcTransport], Reply[Value]]) -> None:
-        self._attempts = _Attempts(link)
+        self._link = link
         self._start = start
+        self._attempts = _Attempts(link)
         self._attempt()
 
     @property
@@ -68,8 +69,9 @@ class Repeated(Reply[Value]):
     def _attempt(self) -> None:
         transport = self._attempts.begin()
         try:
+            self._link.check(transport)
             self._reply = self._start(transport)
-        except ServerUnavailable as error:  # closed meanwhile, as it is made anew
+        except ServerUnavailable as error:  # broken, or closed as it is made anew
             self._reply = _Failed(error)
 
     def result(self) -> Value:

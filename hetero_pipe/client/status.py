@@ -62,9 +62,12 @@ def translate_status(error: grpc.RpcError, address: str) -> HeteroPipeError:
 
 def is_passing(error: HeteroPipeError) -> bool:
     """Whether the same call may succeed later: the server is away, or has no room just now."""
-    return isinstance(error, ServerUnavailable) or (
-        _code(error) is grpc.StatusCode.RESOURCE_EXHAUSTED
-    )
+    return isinstance(error, ServerUnavailable) or is_full(error)
+
+
+def is_full(error: HeteroPipeError) -> bool:
+    """Whether a server is there but has no room, on its disk or in its memory."""
+    return _code(error) is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
 def reason_of(error: HeteroPipeError) -> str:

@@ -86,9 +86,10 @@ class Client:
         )
         self._specs: dict[str, TableSpec] = {}
         self._rank: int | None = None  # of this worker, once it has joined
-        self._pushing = threading.Lock()  # guards the two below: pushes follow one another
+        self._pushing = threading.Lock()  # guards what is below: pushes follow one another
         self._worker = _draw_worker(self._rng)
         self._num_pushes = 0  # by this number, on every server
+        self._failed_step: int | None = None  # of a member's last push, if that failed
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -289,7 +290,7 @@ class Client:
                     f"{list(gradient.shape)}"
                 )
         moved = {name: keys[name] for name in gradients}
-        with self._pushing, self._numbering() as sequence:
+        with self._pushing, self._numbering(step) as sequence:
             replies = []
             for server, connection in enumerate(self._connections):
                 # With every table, also without keys: by its id a server tells what is not for it.
@@ -308,18 +309,24 @@ class Client:
             await_all(replies)
 
     @contextmanager
-    def _numbering(self) -> Iterator[int]:
-        """Yields the number of the next push, which is its own even if it fails.
+    def _numbering(self, step: int) -> Iterator[int]:
+        """Yields the number of a push.
 
-        Some servers may then have applied it and some not: for what follows, this
-        client is another, so that no server waits for the push that it has not seen,
-        or takes another one for it.
+        One that fails may be applied on some servers and not on others. A member may push
+        that step again: it is the same push then, and applied where it was not. Another
+        step is refused there, as it leaves one out. Who has not joined goes on as another
+        client, whose pushes no server misses, or takes for others.
         """
-        self._num_pushes += 1
+        if self._failed_step != step:
+            self._num_pushes += 1
+        self._failed_step = None
         try:
             yield self._num_pushes
         except BaseException:
-            self._worker, self._num_pushes = _draw_worker(self._rng), 0
+            if self._rank is None:
+                self._worker, self._num_pushes = _draw_worker(self._rng), 0
+            else:
+                self._failed_step = step
             raise
 
     def num_rows(self) -> dict[str, int]:

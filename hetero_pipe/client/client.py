@@ -17,10 +17,11 @@ from hetero_pipe.client.attach import attach_tables
 from hetero_pipe.client.clock import clock_ahead
 from hetero_pipe.client.connect import Connection, connect_embedded, connect_servers
 from hetero_pipe.client.embedded import EmbeddedTransport
-from hetero_pipe.client.patience import RETRY_SECONDS, Retry
+from hetero_pipe.client.patience import Retry
 from hetero_pipe.client.route import RoutedKeys, assemble, route_keys, slices_of
 from hetero_pipe.client.transport import Reply, TraceAction
 from hetero_pipe.errors import CheckpointError, ConfigError, TableNotFound
+from hetero_pipe.plan import RETRY_SECONDS
 from ps_server.spans import Spans
 from ps_server.spec import TableSpec
 from ps_server.store import Rows, SnapshotError, buckets_of_snapshot

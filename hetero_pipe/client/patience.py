@@ -6,10 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["RETRY_SECONDS", "Patience", "Retry", "delays"]
-
-RETRY_SECONDS = 120.0
-"""How long a call waits, by default, for a server that is away."""
+__all__ = ["Patience", "Retry", "delays"]
 
 FIRST_DELAY = 0.1
 LONGEST_DELAY = 2.0

@@ -132,6 +132,7 @@ class Service(ps_pb2_grpc.ParameterServerServicer):
             version=VERSION,
             route=None if route is None else route_to_message(route),
             tables=[_stats_message(stats) for stats in self._store.stats()],
+            is_durable=self._store.is_durable,
         )
 
     @_unary

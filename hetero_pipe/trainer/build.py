@@ -60,8 +60,9 @@ def default_plan(
 
     Args:
         model: Its Embeddings are the tables.
-        servers: HOST:PORT of the parameter servers; None keeps the tables in
-            this process. Left alone in `cpu_only` and `gpu_only`.
+        servers: HOST:PORT of the parameter servers, or `["@FILE"]` of a file that
+            names them; None keeps the tables in this process. Left alone in
+            `cpu_only` and `gpu_only`.
         staleness: How many of the latest pushes a pull may miss.
         workers: The training processes; by default, this one.
 
@@ -135,13 +136,16 @@ class Teamwork:
     is_stopping: Callable[[], bool]
 
 
-def build_client(plan: Plan, *, device: Device, connect_timeout: float) -> Client:
+def build_client(
+    plan: Plan, *, device: Device, connect_timeout: float, retry_seconds: float
+) -> Client:
     """Returns what holds the tables: a client, or in `cpu_only` and `gpu_only` the device.
 
     Args:
         plan: Its mode and its servers.
         device: Of the dense stage.
         connect_timeout: Seconds to wait for servers that are not there yet.
+        retry_seconds: To wait for a durable server that is away.
 
     Raises:
         ConfigError: The mode is another device's, or needs no servers and got some.
@@ -149,7 +153,7 @@ def build_client(plan: Plan, *, device: Device, connect_timeout: float) -> Clien
     """
     mode = plan.workers.mode
     if not plan.workers.has_own_tables:
-        return Client(plan.servers, connect_timeout=connect_timeout)
+        return Client(plan.servers, connect_timeout=connect_timeout, retry_seconds=retry_seconds)
     if plan.servers is not None:
         raise ConfigError(
             f"mode {mode} keeps the tables on the worker's device, got servers "

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from hetero_pipe.data import Reader
 from hetero_pipe.errors import ConfigError
 from hetero_pipe.nn import DenseStep, Device, Loss, find_embeddings, say_settings
-from hetero_pipe.plan import Plan, Planning, Worker
+from hetero_pipe.plan import RETRY_SECONDS, Plan, Planning, Worker
 from hetero_pipe.trainer.build import check_plan, choose_plan, default_plan
 from hetero_pipe.trainer.callbacks import Callback, Progress
 from hetero_pipe.trainer.fit import Fit
@@ -47,12 +47,13 @@ class Trainer:
         optimizer: Paddle's, of `model.parameters()`, the dense part. Its
             learning-rate scheduler, if it has one, is stepped once a step.
             None trains the tables alone.
-        servers: HOST:PORT of the parameter servers; None keeps the tables in
-            this process.
+        servers: HOST:PORT of the parameter servers, or `["@FILE"]` of a file that
+            names them; None keeps the tables in this process.
         staleness: How many of the latest pushes a pull may miss. 0 is the
             serial loop, bit for bit; with 1 or more, pull and push overlap with
             the dense work.
         connect_timeout: Seconds to wait for servers that are not there yet.
+        retry_seconds: To wait for a durable server that goes away and may come back.
         fresh: Drop this model's tables on the servers first, if they are there.
             Otherwise training goes on with their rows.
         plan: What runs where; by default `default_plan(model, ...)`. A plan
@@ -83,6 +84,7 @@ class Trainer:
         servers: Sequence[str] | None = None,
         staleness: int = 0,
         connect_timeout: float = 40.0,
+        retry_seconds: float = RETRY_SECONDS,
         fresh: bool = False,
         plan: Plan | Planning | None = None,
         worker: Worker | None = None,
@@ -114,6 +116,7 @@ class Trainer:
             embeddings=self._embeddings,
             fresh=fresh,
             connect_timeout=connect_timeout,
+            retry_seconds=retry_seconds,
         )
         self._client, self._team = self._membership.client, self._membership.team
         self._server = self._membership.server

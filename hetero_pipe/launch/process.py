@@ -71,10 +71,12 @@ class Ended:
     Attributes:
         name: Of the process.
         code: Its exit code or, negative, the signal that ended it.
+        said: The last line of its stderr, if that was listened to.
     """
 
     name: str
     code: int
+    said: str = ""
 
     def __str__(self) -> str:
         how = (
@@ -103,6 +105,7 @@ class Process:
         on_err: The same of its stderr.
         on_end: Called once, after its last line, with its exit code; that of a
             signal is negative.
+        inherit: Files that are open in the child, too.
     """
 
     def __init__(
@@ -112,6 +115,7 @@ class Process:
         on_out: OnLine,
         on_err: OnLine,
         on_end: Callable[[int], None],
+        inherit: Sequence[int] = (),
     ) -> None:
         self._lock = threading.Lock()
         self._is_reaped = False
@@ -123,6 +127,7 @@ class Process:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
+            pass_fds=tuple(inherit),
             env=environment,
         )
         pipes = ((self._popen.stdout, on_out), (self._popen.stderr, on_err))

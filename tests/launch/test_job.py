@@ -6,6 +6,7 @@ import pytest
 
 import hetero_pipe as hp
 from hetero_pipe.launch import LocalJob, RestartLimit, load_job
+from tests.launch.family import ROOT
 
 FULL = """\
 name = "ctr"
@@ -121,6 +122,12 @@ def test_a_mistake_names_the_file_and_the_key(old, new, said, load, tmp_path):
     assert str(raised.value).startswith(f"{tmp_path / 'job.toml'}: ")
     assert str(raised.value).count("job.toml") == 1
     assert said in str(raised.value)
+
+
+def test_the_example_is_a_job():
+    job = load_job(ROOT / "examples" / "ctr" / "job.toml")
+    assert (job.name, job.processes.num_servers, job.processes.num_readers) == ("job", 2, 2)
+    assert job.is_durable
 
 
 def test_a_file_that_is_not_there_is_told(tmp_path):

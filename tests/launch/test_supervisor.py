@@ -278,6 +278,16 @@ def test_a_folder_has_one_supervisor_and_one_that_was_killed_leaves_nobody(launc
     assert "got 2, and the data of 1 in " in err
 
 
+def test_whatever_a_supervisor_has_started_holds_the_lock(launch):
+    job = launch("--wait")
+    told = job.told(1)[0]
+    lock = (job.dir / "lock").stat().st_ino
+    for pid in (told["pid"], job.process_of("server 0").pid):
+        files = [Path(f"/proc/{pid}/fd", fd) for fd in os.listdir(f"/proc/{pid}/fd")]
+        assert lock in [file.stat().st_ino for file in files if file.exists()]
+    assert job.interrupt()[0] == 130
+
+
 def test_sigterm_ends_it_all(launch):
     job = launch("--wait")
     job.told(1)

@@ -217,7 +217,7 @@ def test_of_workers_that_fail_all_start_again(launch):
 
 
 def test_a_job_whose_workers_succeed_at_last_is_done(launch):
-    job = launch("--fail", "0", "2", workers=2, restarts="delay = 0")
+    job = launch("--fail", "0", "2", servers=0, restarts="delay = 0")
     code, _, err = job.end()
     assert code == 0, err
     assert [line for line in err.splitlines() if " start again " in line] == [

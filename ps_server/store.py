@@ -23,7 +23,9 @@ from ps_server.catalog import (
     TableNotFound,
     TableStats,
 )
-from ps_server.checkpoint import (
+from ps_server.part import Gradients, Part, mean_of_parts
+from ps_server.route import Route
+from ps_server.snapshot import (
     MAX_STEP,
     SnapshotError,
     buckets_of_snapshot,
@@ -31,8 +33,6 @@ from ps_server.checkpoint import (
     rows_within,
     snapshots,
 )
-from ps_server.part import Gradients, Part, mean_of_parts
-from ps_server.route import Route
 from ps_server.spans import Recorder
 from ps_server.spec import NUM_BUCKETS, TableSpec
 from ps_server.table import Rows

@@ -6,14 +6,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ps_server.checkpoint import (
+from ps_server.keys import bucket_of
+from ps_server.snapshot import (
     SnapshotError,
     buckets_of_snapshot,
     read_snapshot,
     rows_within,
     snapshots,
 )
-from ps_server.keys import bucket_of
 from ps_server.spec import NUM_BUCKETS, SGD, Adagrad, Adam, Normal, TableSpec
 from ps_server.table import Table
 

@@ -1,14 +1,15 @@
 """Table: the Python face of the native table, the rows of one spec by key."""
 
 from dataclasses import dataclass
+from types import TracebackType
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ps_server import _native
-from ps_server.spec import TableSpec
+from ps_server.spec import NUM_BUCKETS, TableSpec
 
-__all__ = ["COMPILER", "Rows", "Table"]
+__all__ = ["COMPILER", "Frozen", "Rows", "Table"]
 
 COMPILER: str = _native.compiler
 """Name and version of the compiler that built the native table."""
@@ -70,6 +71,7 @@ class Table:
             # Tables of one seed start differently: the name is part of it.
             seed=_native.hash_bytes(spec.name.encode(), spec.seed),
         )
+        self._is_frozen = False
 
     def pull(
         self,
@@ -151,6 +153,19 @@ class Table:
         """
         return Rows(*self._native.export_rows(first_bucket, end_bucket))
 
+    def freeze(self) -> "Frozen":
+        """Returns the rows as they are now, which stay so while the table goes on.
+
+        A push or import that runs beside the call may be in it in part: for a
+        cut between two of them, keep them out for the moment of the call. Pulls
+        may go on; whether a row that they make is in it is left to chance.
+
+        Raises:
+            RuntimeError: The table is frozen already; at most one frozen state
+                is held at once.
+        """
+        return Frozen(self)
+
     def import_rows(self, rows: Rows) -> None:
         """Creates or overwrites rows; of equal keys the last one stays.
 
@@ -159,3 +174,68 @@ class Table:
                 contiguous, or a step is above 2**32 - 1.
         """
         self._native.import_rows(rows.keys, rows.weights, rows.state, rows.num_pushes, rows.steps)
+
+
+class Frozen:
+    """The rows of a table as they were when it was frozen.
+
+    Holds memory until it is released, at the latest by the garbage collector.
+    A context manager that releases. May be used from any thread.
+
+    Attributes:
+        num_rows: Rows there were.
+        last_step: The largest step that was pushed or imported, 0 before the first.
+    """
+
+    _rows: Rows | None = None
+
+    def __init__(self, table: Table) -> None:
+        if table._is_frozen:
+            raise RuntimeError(
+                f"table {table.spec.name!r} is frozen already; release what is held of it first"
+            )
+        self.last_step = table.last_step
+        self._rows = table.export_rows(0, NUM_BUCKETS)
+        self.num_rows = len(self._rows)
+        self._buckets = _native.bucket_of(self._rows.keys)
+        self._table = table
+        table._is_frozen = True
+
+    def export_rows(self, first_bucket: int, end_bucket: int) -> Rows:
+        """Returns a copy of the rows of buckets `[first_bucket, end_bucket)`.
+
+        Returns:
+            Rows in the order of their keys, as of the moment of the freeze.
+
+        Raises:
+            ValueError: Not `0 <= first_bucket <= end_bucket <= NUM_BUCKETS`.
+            RuntimeError: The frozen state was released.
+        """
+        if self._rows is None:
+            raise RuntimeError("the frozen state was released; freeze the table again")
+        if not 0 <= first_bucket <= end_bucket <= NUM_BUCKETS:
+            raise ValueError(
+                f"buckets are a range within [0, {NUM_BUCKETS}), got {first_bucket=}, {end_bucket=}"
+            )
+        chosen = (self._buckets >= first_bucket) & (self._buckets < end_bucket)
+        return Rows(*(column[chosen] for column in vars(self._rows).values()))
+
+    def release(self) -> None:
+        """Lets the rows go; of a state that was released already, does nothing."""
+        if self._rows is not None:
+            self._rows = None
+            self._table._is_frozen = False
+
+    def __enter__(self) -> "Frozen":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.release()
+
+    def __del__(self) -> None:
+        self.release()

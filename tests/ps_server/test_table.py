@@ -474,3 +474,30 @@ def test_settings_that_float32_cannot_hold_are_refused():
         Table(spec_of(optimizer=SGD(1e39)))
     with pytest.raises(ValueError, match="beta2"):
         Table(spec_of(optimizer=Adam(beta2=1 - 1e-12)))
+
+
+# Frozen states
+
+
+def test_frozen_rows_stay_while_the_table_goes_on():
+    table, keys = Table(spec_of()), np.arange(1_000, dtype=np.uint64)
+    table.push(keys, np.ones((1_000, 4), np.float32), step=3)
+    before = table.export_rows(0, NUM_BUCKETS)
+    with table.freeze() as frozen:
+        table.push(keys[::2].copy(), np.ones((500, 4), np.float32), step=4)
+        table.pull(keys + np.uint64(5_000))
+        assert (frozen.num_rows, frozen.last_step) == (1_000, 3)
+        assert_equal_columns(frozen.export_rows(0, NUM_BUCKETS), before)
+
+
+def test_frozen_state_is_let_go_by_release_and_by_the_garbage_collector():
+    table = Table(spec_of())
+    frozen = table.freeze()
+    with pytest.raises(RuntimeError, match="frozen already"):
+        table.freeze()
+    frozen.release()
+    frozen.release()
+    with pytest.raises(RuntimeError, match="released"):
+        frozen.export_rows(0, 1)
+    table.freeze()
+    table.freeze().release()

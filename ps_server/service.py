@@ -13,6 +13,8 @@ import numpy as np
 
 from ps_server.store import (
     FreezeError,
+    NotLogged,
+    Origin,
     RouteMismatch,
     SnapshotError,
     SpecMismatch,
@@ -55,6 +57,7 @@ STATUS_OF: dict[type[Exception], grpc.StatusCode] = {
     SnapshotError: grpc.StatusCode.DATA_LOSS,
     ValueError: grpc.StatusCode.INVALID_ARGUMENT,
     MemoryError: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    NotLogged: grpc.StatusCode.RESOURCE_EXHAUSTED,
     WorkerLost: grpc.StatusCode.ABORTED,
     FreezeError: grpc.StatusCode.OUT_OF_RANGE,
     Stopping: grpc.StatusCode.UNAVAILABLE,
@@ -181,6 +184,7 @@ class Service(ps_pb2_grpc.ParameterServerServicer):
             ids=ids,
             rank=request.rank if request.HasField("rank") else None,
             weight=request.weight if request.HasField("weight") else None,
+            origin=Origin(request.worker, request.sequence) if request.worker else None,
         )
         return ps_pb2.PushReply()
 
@@ -190,12 +194,20 @@ class Service(ps_pb2_grpc.ParameterServerServicer):
         """Makes a worker a member for as long as the stream is open."""
         workers = self._store.workers
         try:
-            member = workers.join(request.rank, num_workers=request.num_workers, name=request.name)
-            # A kill -9 closes the connection too: within milliseconds this is called.
-            if not context.add_callback(lambda: workers.lose(member)):
-                workers.lose(member)
-            yield ps_pb2.JoinReply()
-            workers.wait_for_end(member)
+            stream = workers.join(
+                request.rank,
+                num_workers=request.num_workers,
+                name=request.name,
+                worker=request.worker,
+            )
+            try:
+                # A kill -9 closes the connection too: within milliseconds this is called, by the
+                # one thread that serves all connections. So it hands on to the thread that is here.
+                if context.add_callback(lambda: workers.interrupt(stream)):
+                    yield ps_pb2.JoinReply(is_back=stream.is_back)
+                    workers.wait_for_end(stream)
+            finally:  # also where the stream broke before the reply was sent
+                workers.lose(stream)
         except Exception as error:  # the boundary: each becomes a status
             _abort(context, error)
 

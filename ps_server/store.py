@@ -4,6 +4,7 @@ The daemon serves a store over gRPC; a trainer without servers holds one in its
 own process. Both reach the same code, so both give the same bits.
 """
 
+import dataclasses
 import logging
 import math
 import secrets
@@ -15,6 +16,7 @@ from uuid import uuid4
 import numpy as np
 from numpy.typing import NDArray
 
+from ps_server.applied import Applied, Buckets, InWork, still_to_apply
 from ps_server.catalog import (
     NO_IDS,
     Catalog,
@@ -23,6 +25,21 @@ from ps_server.catalog import (
     StoreError,
     TableNotFound,
     TableStats,
+)
+from ps_server.change import (
+    Change,
+    ClearTable,
+    ClockSet,
+    CreateTable,
+    DropTable,
+    Gradients,
+    ImportRows,
+    Joined,
+    Left,
+    Log,
+    NotLogged,
+    Origin,
+    Push,
 )
 from ps_server.checkpoint import (
     MAX_STEP,
@@ -33,7 +50,7 @@ from ps_server.checkpoint import (
     snapshots,
 )
 from ps_server.order import Order
-from ps_server.part import Gradients, Part, mean_of_parts
+from ps_server.part import Part, mean_of_parts
 from ps_server.route import Route
 from ps_server.spans import Recorder
 from ps_server.spec import NUM_BUCKETS, TableSpec
@@ -44,6 +61,8 @@ __all__ = [
     "MAX_WORKERS",
     "WAIT_SECONDS",
     "FreezeError",
+    "NotLogged",
+    "Origin",
     "RouteMismatch",
     "Rows",
     "SnapshotError",
@@ -59,6 +78,8 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
+_TableChange = Push | ImportRows | ClearTable | CreateTable | DropTable
+
 
 class FreezeError(StoreError):
     """Tables cannot be frozen now, or what was frozen is kept no longer."""
@@ -72,11 +93,14 @@ class Store:
     Args:
         num_workers: How many workers will join; None leaves it to them.
         on_over: Called when they have left, with whether all said goodbye.
+        rejoin_seconds: How long a worker whose connection broke may be away.
+        server_id: Of the server that this one goes on as; None is a new one.
 
     Attributes:
-        id: Drawn at random.
+        id: Drawn at random, unless it was given.
         recorder: Of what its callers' threads do when.
         workers: Those that joined. They wait for one another in `pull` and `push`.
+        applied: Which pushes of each worker are in the rows here.
     """
 
     def __init__(
@@ -84,17 +108,25 @@ class Store:
         *,
         num_workers: int | None = None,
         on_over: Callable[[bool], None] | None = None,
+        rejoin_seconds: float = 0.0,
+        server_id: str | None = None,
     ) -> None:
-        self.id = uuid4().hex
+        self.id = server_id or uuid4().hex
         self.recorder = Recorder()
+        self._changes = Order()  # what is alone in it sees no change half done
         self.workers: Workers[Part] = Workers(
-            num_workers=num_workers, on_over=on_over, recorder=self.recorder
+            num_workers=num_workers,
+            on_over=on_over,
+            recorder=self.recorder,
+            rejoin_seconds=rejoin_seconds,
+            order=self._changes,
         )
+        self.applied = Applied()
+        self._in_work = InWork()
         self._catalog = Catalog()
         # Number of the latest freeze, and what it keeps of each table. Replaced, never changed, in
         # a moment alone. A server that was started again begins elsewhere: no number comes twice.
         self._frozen: tuple[int, dict[Table, Frozen]] = (secrets.randbits(62), {})
-        self._changes = Order()  # of the tables: what is alone in it sees no push half done
 
     @property
     def route(self) -> Route | None:
@@ -115,12 +147,15 @@ class Store:
         """
         route.buckets_of(self.id)
         with self._changes.alone():
-            return self._catalog.create(spec, route)
+            if not self._catalog.holds(spec, route):
+                self._make(CreateTable(spec, secrets.randbelow(2**64 - 1) + 1, route))
+            return self._catalog.stats_of(spec.name)
 
     def drop_table(self, name: str) -> None:
         """Drops a table; one that is not there is no error."""
         with self._changes.alone():
-            self._catalog.drop(name)
+            if name in self._catalog:
+                self._make(DropTable(name))
 
     def pull(
         self,
@@ -170,12 +205,17 @@ class Store:
         ids: Mapping[str, int] = NO_IDS,
         rank: int | None = None,
         weight: float | None = None,
+        origin: Origin | None = None,
     ) -> None:
         """Applies gradients `[n, dim]` to the rows of keys `[n]` of each table.
 
         With a weight, they are the worker's part of a step. The call returns
         when the parts of all ranks are here and applied as one update, by their
         mean: a part of weight w counts w / total, one of weight 0 not at all.
+
+        With an origin, it may be repeated, with the same arguments, until it is
+        answered: it is applied once. One that is repeated while the first is
+        still in work waits for the end of that, and is tried if that failed.
 
         Args:
             route: Fingerprint of the caller's route.
@@ -186,31 +226,49 @@ class Store:
             ids: As in `pull`.
             rank: Of the worker that pushes, if it has joined: moves its clock.
             weight: Samples of the part; None applies the gradients as they are.
+            origin: Who pushes, and which of its pushes it is: each comes to
+                every server, also without keys.
 
         Raises:
             TableNotFound: There is no such table, or it is another by id.
             RouteMismatch: The route is another.
             ValueError: Shapes do not agree, the step is out of range or not the
-                worker's next, or a weight is negative or comes without a rank.
+                worker's next, the sequence is not, or a weight is negative or
+                comes without a rank.
             WorkerLost: A worker is gone; nothing of the step is applied.
+            NotLogged: The log is full; nothing of the step is applied.
             Stopping: The server stops; nothing of the step is applied.
         """
         self._check_push(route, gradients, step, ids)
-        if weight is None:
-            if rank is None:
-                self._apply(route, gradients, step, ids)
-            else:
-                self.workers.push(rank, step, lambda: self._apply(route, gradients, step, ids))
-            return
-        if rank is None or not (math.isfinite(weight) and weight >= 0):
+        if weight is not None and (rank is None or not (math.isfinite(weight) and weight >= 0)):
             raise ValueError(
                 f"a part of a step has a rank and a weight of at least 0, got rank={rank}, "
                 f"weight={weight}"
             )
-        part = Part(gradients, ids)
-        self.workers.push_part(
-            rank, step, weight, part, lambda parts: self._apply_parts(route, parts, step)
-        )
+        part = Part(gradients, ids, rank, origin)
+        if origin is None:
+            self._push(route, part, step, weight)
+            return
+        with self._in_work.turn(origin):
+            if self.applied.pending(origin, self._owned()).any():
+                self._push(route, part, step, weight)
+            elif rank is not None and self.workers.is_next(rank, step, worker=origin.worker):
+                # Its rows are here, and its step is not: buckets that have it came from a server
+                # that had it first. Nobody waits for the parts of others, which came along.
+                self._push(route, part, step, None)
+
+    def _push(self, route: int, part: Part, step: int, weight: float | None) -> None:
+        def apply(parts: Sequence[tuple[float, Part]]) -> None:
+            self._apply(route, parts, step)
+
+        worker = 0 if part.origin is None else part.origin.worker
+        if part.rank is None:
+            with self._changes.turn():
+                apply([(1.0, part)])
+        elif weight is None:
+            self.workers.push(part.rank, step, lambda: apply([(1.0, part)]), worker=worker)
+        else:
+            self.workers.push_part(part.rank, step, weight, part, apply, worker=worker)
 
     def _check_push(
         self, route: int, gradients: Gradients, step: int, ids: Mapping[str, int]
@@ -226,18 +284,83 @@ class Store:
                     f"row a key, got {list(gradient.shape)}"
                 )
 
-    def _apply(self, route: int, gradients: Gradients, step: int, ids: Mapping[str, int]) -> None:
-        """Applies what `_check_push` has found good."""
-        with self._changes.shared():
-            tables, _ = self._catalog.find(route, gradients, ids)
-            for table, (keys, gradient) in zip(tables, gradients.values(), strict=True):
-                table.push(keys, gradient.reshape(len(keys), table.spec.dim), step=step)
+    def _apply(self, route: int, parts: Sequence[tuple[float, Part]], step: int) -> None:
+        """Applies what `_check_push` has found good, by its mean, in the order of the parts.
 
-    def _apply_parts(self, route: int, parts: Sequence[tuple[float, Part]], step: int) -> None:
-        """Applies the mean of the parts of a step, in the order of their ranks, as one push."""
+        To be called within a turn: what is looked up here holds until it is applied.
+        """
         for _, part in parts:  # a table may have been dropped while the parts waited
             self._catalog.find(route, part.gradients, part.ids)
-        self._apply(route, mean_of_parts(parts), step, NO_IDS)
+        owned = self._owned()
+        left = [(weight, self._left_of(part, owned)) for weight, part in parts]
+        push = Push(
+            step=step,
+            gradients=mean_of_parts(left),
+            origins=tuple(part.origin for _, part in parts if part.origin is not None),
+            ranks=tuple(part.rank for _, part in parts if part.rank is not None),
+        )
+        self._make(push)
+
+    def _left_of(self, part: Part, owned: Buckets) -> Part:
+        """Returns a part without what of it is applied."""
+        if part.origin is None:
+            return part
+        pending = self.applied.pending(part.origin, owned)
+        return dataclasses.replace(part, gradients=still_to_apply(part.gradients, pending, owned))
+
+    def _owned(self) -> Buckets:
+        """Returns the buckets that are here: all, where no table is, and nothing to be owned."""
+        route = self._catalog.route
+        owned = np.ones(NUM_BUCKETS, dtype=np.bool_)
+        if route is not None:
+            here = route.buckets_of(self.id)
+            owned[: here.start] = owned[here.stop :] = False
+        return owned
+
+    def keep(self, log: Log) -> None:
+        """Appends each change to a log before it is made, from now on.
+
+        To be called before requests come. Changes are then made one at a time.
+        """
+        self._changes.keep(log)
+
+    def replay(self, change: Change) -> None:
+        """Makes a change that was logged before a kill; to be called before `keep`.
+
+        What it finds is what it found when it was made first.
+        """
+        with self._changes.alone():
+            if isinstance(change, Joined | ClockSet | Left):
+                self.workers.replay(change)
+                return
+            self._do(change)
+            if isinstance(change, Push):
+                self.workers.replay_push(change.ranks, change.step)
+
+    def _make(self, change: _TableChange) -> None:
+        self._changes.make(change, lambda: self._do(change))
+
+    def _do(self, change: _TableChange) -> None:
+        """Makes a change of the tables: all of them are made here, live and from a log."""
+        match change:
+            case Push():
+                self._do_push(change)
+            case ImportRows(name, rows):
+                self._catalog.table(name).import_rows(rows)
+            case ClearTable(name):
+                self._catalog.table(name).clear()
+            case CreateTable(spec, table_id, route):
+                self._catalog.create(spec, route, table_id=table_id)
+            case DropTable(name):
+                self._catalog.drop(name)
+
+    def _do_push(self, push: Push) -> None:
+        for name, (keys, gradient) in push.gradients.items():
+            table = self._catalog.table(name)
+            table.push(keys, gradient.reshape(len(keys), table.spec.dim), step=push.step)
+        owned = self._owned()
+        for origin in push.origins:
+            self.applied.note(origin, owned)
 
     def freeze(self, route: int) -> int:
         """Keeps the rows of all tables as they are between two pushes, for `save`.
@@ -348,9 +471,10 @@ class Store:
         for path in paths:
             read_snapshot(path, table.spec)
         with self._changes.alone():  # two loads of one table would mix their rows
-            table.clear()
+            self._make(ClearTable(name))
             for path in paths:
-                table.import_rows(rows_within(read_snapshot(path, table.spec), owned))
+                rows = rows_within(read_snapshot(path, table.spec), owned)
+                self._make(ImportRows(name, rows))
         logger.info("loaded table %s: %d rows", name, table.num_rows)
         return table.num_rows
 
@@ -371,7 +495,7 @@ class Store:
             TableNotFound: There is no such table.
             RouteMismatch: The route is another.
         """
-        (table,), _ = self._catalog.find(route, [name], NO_IDS)
+        self._catalog.find(route, [name], NO_IDS)
         with self._changes.alone():
-            table.clear()
-            table.import_rows(rows)
+            self._make(ClearTable(name))
+            self._make(ImportRows(name, rows))

@@ -197,7 +197,7 @@ class Saver:
             self._thread.join()
 
     def _freeze(self) -> Sequence[int] | None:
-        """Returns what is frozen; None if it failed: training tells by itself if servers are gone."""
+        """Returns what is frozen; None if it failed: that servers are gone, training tells."""
         try:
             return self._client.freeze()
         except ServerError as error:

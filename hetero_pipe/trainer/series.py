@@ -1,4 +1,4 @@
-"""Series: the checkpoints of one run in one folder, named by their steps, of which the last are kept.
+"""Series: the checkpoints of one run in one folder, named by step, of which the last are kept.
 
 ::
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ps_server.keys import bucket_of
 from ps_server.spec import NUM_BUCKETS, TableSpec
-from ps_server.table import Rows, Table
+from ps_server.table import Frozen, Rows, Table
 
 __all__ = [
     "MAX_STEP",
@@ -39,20 +39,24 @@ class SnapshotError(Exception):
     """A snapshot is broken or of another table; the message names the file."""
 
 
-def snapshots(table: Table, owned: range) -> Iterator[tuple[str, bytes]]:
+def snapshots(
+    table: Table, owned: range, *, frozen: Frozen | None = None
+) -> Iterator[tuple[str, bytes]]:
     """Yields the file name and content of each snapshot of a table.
 
-    A snapshot is of one moment for each row; pushes that run meanwhile may be
-    in one row and not in another.
+    Memory is that of one snapshot: a sixteenth of the table if it is whole here.
 
     Args:
         table: What to save.
         owned: Buckets to save, those that this server owns.
+        frozen: Of the table: its rows of one moment are saved. None saves those of
+            now: of one moment for each row, but pushes that run meanwhile may be in
+            one row and not in another.
     """
     for first in range(0, NUM_BUCKETS, BUCKETS_PER_SNAPSHOT):
         start, stop = max(first, owned.start), min(first + BUCKETS_PER_SNAPSHOT, owned.stop)
         if start < stop:
-            rows = table.export_rows(start, stop)
+            rows = (frozen or table).export_rows(start, stop)
             if len(rows.keys):
                 yield f"buckets-{start:04d}-{stop - 1:04d}.arrow", _encode(table.spec, rows)
 

@@ -9,6 +9,7 @@ import logging
 import math
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from uuid import uuid4
 
@@ -53,12 +54,13 @@ from ps_server.snapshot import (
 )
 from ps_server.spans import Recorder
 from ps_server.spec import NUM_BUCKETS, TableSpec
-from ps_server.table import Rows
+from ps_server.table import Frozen, Rows, Table
 from ps_server.workers import MAX_WORKERS, WAIT_SECONDS, Stopping, WorkerLost, Workers
 
 __all__ = [
     "MAX_WORKERS",
     "WAIT_SECONDS",
+    "FreezeError",
     "NotLogged",
     "Origin",
     "RouteMismatch",
@@ -77,6 +79,10 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 _TableChange = Push | ImportRows | ClearTable | CreateTable | DropTable
+
+
+class FreezeError(StoreError):
+    """Tables cannot be frozen now, or what was frozen is kept no longer."""
 
 
 class Store:
@@ -118,6 +124,9 @@ class Store:
         self.applied = Applied()
         self._in_work = InWork()
         self._catalog = Catalog()
+        # Number of the latest freeze, and what it keeps of each table. Replaced, never changed, in
+        # a moment alone. A server that was started again begins elsewhere: no number comes twice.
+        self._frozen: tuple[int, dict[Table, Frozen]] = (secrets.randbits(62), {})
 
     @property
     def route(self) -> Route | None:
@@ -353,18 +362,89 @@ class Store:
         for origin in push.origins:
             self.applied.note(origin, owned)
 
+    def freeze(self, route: int) -> int:
+        """Keeps the rows of all tables as they are between two pushes, for `save`.
+
+        Pulls and pushes go on; what they change meanwhile takes memory twice. One
+        freeze is kept: the next one lets it go, whoever asked for it.
+
+        Args:
+            route: Fingerprint of the caller's route.
+
+        Returns:
+            The number of the freeze, above 0.
+
+        Raises:
+            RouteMismatch: The route is another.
+            FreezeError: A table is frozen already, for a checkpoint of the server.
+        """
+        with self._changes.alone():
+            names = [stats.spec.name for stats in self._catalog.stats()]
+            tables, _ = self._catalog.find(route, names, NO_IDS)
+            number, before = self._frozen
+            self._frozen = number + 1, {}
+            for frozen in before.values():
+                frozen.release()
+            with ExitStack() as undo:
+                held = {}
+                for table in tables:
+                    try:
+                        held[table] = undo.enter_context(table.freeze())
+                    except RuntimeError as error:
+                        raise FreezeError(f"{error}; it is for a checkpoint, save again") from error
+                undo.pop_all()
+            self._frozen = number + 1, held
+        return number + 1
+
+    def release(self, freeze: int) -> None:
+        """Lets go what a freeze kept; one that is not kept is no error."""
+        with self._changes.alone():
+            number, held = self._frozen
+            if freeze == number:
+                self._frozen = number, {}
+                for frozen in held.values():
+                    frozen.release()
+
     def save(
-        self, route: int, name: str, *, ids: Mapping[str, int] = NO_IDS
+        self, route: int, name: str, *, freeze: int | None = None, ids: Mapping[str, int] = NO_IDS
     ) -> Iterator[tuple[str, bytes]]:
         """Returns the file name and content of each snapshot of a table's rows here.
+
+        Args:
+            route: Fingerprint of the caller's route.
+            name: Of the table.
+            freeze: Number of the freeze whose rows are saved; None saves those of now.
+            ids: As in `pull`.
 
         Raises:
             TableNotFound: There is no such table.
             RouteMismatch: The route is another.
+            FreezeError: The freeze is not kept, or came before the table. Raised while
+                the result is read, too, if it is let go meanwhile.
         """
         (table,), held = self._catalog.find(route, [name], ids)
         assert held is not None, "a store with a table has a route"
-        return snapshots(table, held.buckets_of(self.id))
+        owned = held.buckets_of(self.id)
+        if freeze is None:
+            return snapshots(table, owned)
+        return self._frozen_snapshots(table, owned, freeze)
+
+    def _frozen_snapshots(
+        self, table: Table, owned: range, freeze: int
+    ) -> Iterator[tuple[str, bytes]]:
+        number, held = self._frozen
+        frozen = held.get(table) if freeze == number else None
+        gone = (
+            f"table {table.spec.name!r} must be frozen while it is saved, got freeze {freeze}, "
+            "which is kept no longer: a server keeps the latest alone, until it ends"
+        )
+        if frozen is None:
+            raise FreezeError(gone)
+        pieces = snapshots(table, owned, frozen=frozen)
+        try:
+            yield from pieces
+        except RuntimeError as error:
+            raise FreezeError(gone) from error
 
     def load(
         self, route: int, name: str, paths: Sequence[Path], *, ids: Mapping[str, int] = NO_IDS

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from ps_server.keys import crc32c
 
-__all__ = ["Journal", "JournalError", "Piece", "Record", "replay"]
+__all__ = ["Journal", "JournalError", "Piece", "Record", "first_number", "replay"]
 
 logger = logging.getLogger(__name__)
 
@@ -187,6 +187,7 @@ class Journal:
     def close(self) -> None:
         """Closes the file; what was appended is in it."""
         os.close(self._file)
+        self._file = -1  # what still appends is refused, and hits no other file
 
     def __enter__(self) -> "Journal":
         return self
@@ -198,6 +199,12 @@ class Journal:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def first_number(folder: Path) -> int | None:
+    """Returns the number of the oldest record that a journal may have; None without a segment."""
+    segments = _segments(folder)
+    return segments[0][0] if segments else None
 
 
 def replay(folder: Path, *, start: int = 1) -> Iterator[Record]:

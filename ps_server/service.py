@@ -132,6 +132,7 @@ class Service(ps_pb2_grpc.ParameterServerServicer):
         return ps_pb2.StatsReply(
             server_id=self._store.id,
             version=VERSION,
+            is_durable=self._store.is_durable,
             route=None if route is None else route_to_message(route),
             tables=[_stats_message(stats) for stats in self._store.stats()],
         )

@@ -22,6 +22,7 @@
 
 #include "crc32c.h"
 #include "dedup.h"
+#include "frozen.h"
 #include "hash.h"
 #include "initializer.h"
 #include "key_index.h"
@@ -177,7 +178,24 @@ void Push(Table& table, const py::array& keys, const py::array& gradients, int64
   table.Push(which, n, from, step);
 }
 
-py::tuple ExportRows(const Table& table, int64_t first_bucket, int64_t end_bucket) {
+// Lets copies of gigabytes go without the GIL.
+struct DeleteUnlocked {
+  void operator()(const Frozen* frozen) const {
+    py::gil_scoped_release released;
+    delete frozen;
+  }
+};
+
+using FrozenPointer = std::unique_ptr<Frozen, DeleteUnlocked>;
+
+FrozenPointer Freeze(const Table& table) {
+  py::gil_scoped_release released;
+  return FrozenPointer(table.Freeze().release());
+}
+
+// Of a Table, or of one that is Frozen.
+template <typename From>
+py::tuple ExportRows(const From& table, int64_t first_bucket, int64_t end_bucket) {
   py::array_t<uint64_t> keys, steps;
   py::array_t<uint32_t> num_pushes;
   py::array_t<float> weights, state;
@@ -338,13 +356,22 @@ PYBIND11_MODULE(_native, module) {
            arg("seed"), arg("num_stripes") = size_t{1} << kStripeBits)
       .def("pull", &Pull, arg("keys"), arg("insert"), arg("out") = py::none())
       .def("push", &Push, arg("keys"), arg("gradients"), arg("step"))
-      .def("export_rows", &ExportRows, arg("first_bucket"), arg("end_bucket"))
+      .def("freeze", &Freeze, py::keep_alive<0, 1>())
+      .def("export_rows", &ExportRows<Table>, arg("first_bucket"), arg("end_bucket"))
+      .def("drop_buckets", &Table::DropBuckets, arg("first_bucket"), arg("end_bucket"),
+           py::call_guard<py::gil_scoped_release>())
       .def("import_rows", &ImportRows, arg("keys"), arg("weights"), arg("state"), arg("num_pushes"),
            arg("steps"))
       .def("clear", &Table::Clear, py::call_guard<py::gil_scoped_release>())
       .def("num_rows", &Table::num_rows, py::call_guard<py::gil_scoped_release>())
       .def("memory_bytes", &Table::memory_bytes, py::call_guard<py::gil_scoped_release>())
       .def("last_step", &Table::last_step);
+
+  py::class_<Frozen, FrozenPointer>(module, "Frozen", py::module_local())
+      .def("export_rows", &ExportRows<Frozen>, arg("first_bucket"), arg("end_bucket"))
+      .def("num_rows", &Frozen::num_rows)
+      .def("memory_bytes", &Frozen::memory_bytes, py::call_guard<py::gil_scoped_release>())
+      .def("last_step", &Frozen::last_step);
 
   py::class_<KeyIndex>(module, "KeyIndex", py::module_local())
       .def(py::init<>())

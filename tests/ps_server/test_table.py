@@ -490,14 +490,29 @@ def test_frozen_rows_stay_while_the_table_goes_on():
         assert_equal_columns(frozen.export_rows(0, NUM_BUCKETS), before)
 
 
-def test_frozen_state_is_let_go_by_release_and_by_the_garbage_collector():
-    table = Table(spec_of())
-    frozen = table.freeze()
-    with pytest.raises(RuntimeError, match="frozen already"):
-        table.freeze()
-    frozen.release()
-    frozen.release()
-    with pytest.raises(RuntimeError, match="released"):
-        frozen.export_rows(0, 1)
-    table.freeze()
-    table.freeze().release()
+def test_released_state_is_read_no_more_and_the_table_copies_no_more():
+    table, keys = Table(spec_of()), np.arange(9, dtype=np.uint64)
+    table.pull(keys)
+    with table.freeze() as frozen, table.freeze() as other:
+        before = frozen.memory_bytes
+        table.push(keys, np.ones((9, 4), np.float32), step=1)
+        assert frozen.memory_bytes > before
+        frozen.release()
+        frozen.release()
+        with pytest.raises(RuntimeError, match="released"):
+            frozen.export_rows(0, 1)
+        table.clear()
+        assert other.export_rows(0, NUM_BUCKETS).num_pushes.tolist() == [0] * 9
+
+
+def test_dropped_buckets_are_gone_and_the_others_stay():
+    table, oracle = Table(spec_of()), DictTable(spec_of())
+    keys = np.random.default_rng(9).integers(0, 2**64, 3_000, np.uint64)
+    for each in (table, oracle):
+        each.push(keys, np.ones((3_000, 4), np.float32), step=1)
+        each.drop_buckets(100, 3_000)
+        each.push(keys[:500], np.ones((500, 4), np.float32), step=2)
+    assert_same_rows(table, oracle)
+    assert (table.num_rows, table.last_step) == (oracle.num_rows, 2)
+    with pytest.raises(ValueError, match="buckets"):
+        table.drop_buckets(2, 1)

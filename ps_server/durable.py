@@ -205,6 +205,12 @@ class Durable:
                 raise NotLogged(str(error)) from error
         self._want_if_due()
 
+    @property
+    def is_due(self) -> bool:
+        """Whether the journal has outgrown its limit, so that a checkpoint is to come."""
+        with self._lock:
+            return self._journal.size_since(self._checkpoint_number) >= self._limit
+
     def _want_if_due(self, share: float = 1.0) -> None:
         with self._lock:
             since = self._journal.size_since(self._checkpoint_number)

@@ -8,7 +8,6 @@ import shutil
 import signal
 import threading
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 import grpc
 import numpy as np
@@ -17,11 +16,12 @@ import pytest
 from ps_server.change import NotLogged, Origin
 from ps_server.checkpoint import CheckpointError, checkpoint_numbers
 from ps_server.durable import Durable, Identity
-from ps_server.journal import JournalError, replay
+from ps_server.journal import JournalError
+from ps_server.keys import bucket_of
 from ps_server.route import Route, ServerRef
 from ps_server.spec import SGD, Adagrad, Adam, TableSpec
 from ps_server.store import Store
-from ps_server.wire import ps_pb2, ps_pb2_grpc
+from ps_server.wire import ps_pb2, ps_pb2_grpc, route_to_message, spec_to_message
 
 LATER = 30.0
 SPECS = {
@@ -106,7 +106,8 @@ class Traffic:
         if names := self.names():
             gradients = {}
             for name in names:
-                keys = self.rng.integers(0, 60, self.rng.integers(0, 40)).astype(np.uint64)
+                keys = self.rng.integers(0, 120, self.rng.integers(0, 80)).astype(np.uint64)
+                keys = keys[bucket_of(keys) < 2048]  # the others are the other server's
                 shape = (len(keys), SPECS[name].dim)
                 gradients[name] = keys, self.rng.standard_normal(shape, dtype=np.float32)
             self.sequence += 1
@@ -225,13 +226,9 @@ def test_a_checkpoint_is_written_when_the_journal_is_long_and_cuts_it(tmp_path, 
                 origin=Origin(7, sequence),
             )
             if sequence % 50 == 0:
-                number = store.durable._journal.next_number
                 wait_until(lambda: checkpoint_numbers(folder / "checkpoints"))
-        wait_until(
-            lambda: store.durable._journal.size_since(store.durable._checkpoint_number) < 50_000
-        )
+        wait_until(lambda: not store.durable.is_due)
         expected = state_of(store)
-    assert number > 1
     numbers = checkpoint_numbers(folder / "checkpoints")
     assert 1 <= len(numbers) <= 2
     if len(numbers) == 2:  # the journal goes back to the older one
@@ -438,9 +435,8 @@ class Worker:
             try:
                 return getattr(self.stub, method)(request, timeout=LATER)
             except grpc.RpcError as error:
-                assert error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED), (
-                    error
-                )
+                if error.code() not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
+                    raise
             with suppress(grpc.RpcError):  # it may be killed again meanwhile
                 self.connect()
 
@@ -448,8 +444,6 @@ class Worker:
         self.server_id = self.call("Stats", ps_pb2.StatsRequest()).server_id
         route = Route((ServerRef(self.server_id, "here:1"),))
         self.route = route.fingerprint
-        from ps_server.wire import route_to_message, spec_to_message
-
         self.call(
             "CreateTable",
             ps_pb2.CreateTableRequest(spec=spec_to_message(spec), route=route_to_message(route)),
@@ -624,8 +618,7 @@ def test_full_disk_of_a_process_is_resource_exhausted(daemon, tmp_path):
     worker.push(1, *gradients_of(1))
     _, hard = resource.prlimit(process, resource.RLIMIT_FSIZE)
     resource.prlimit(process, resource.RLIMIT_FSIZE, (4000, hard))
-    stub, worker.stub = worker.stub, worker.stub
-    with pytest.raises(AssertionError, match="RESOURCE_EXHAUSTED"):
+    with pytest.raises(grpc.RpcError, match="RESOURCE_EXHAUSTED"):
         worker.push(2, *gradients_of(2, num_keys=500))
     resource.prlimit(process, resource.RLIMIT_FSIZE, (hard, hard))
     worker.push(2, *gradients_of(2, num_keys=500))
@@ -633,7 +626,6 @@ def test_full_disk_of_a_process_is_resource_exhausted(daemon, tmp_path):
     cluster.kill()
     assert worker.pull(ALL_KEYS) == found
     worker.close()
-    assert stub is not None
 
 
 def test_durability_needs_a_folder(spawn):
@@ -642,16 +634,15 @@ def test_durability_needs_a_folder(spawn):
     assert "--durability process needs a folder that the next start finds again" in daemon.stderr()
 
 
-def test_damaged_journal_ends_the_process_with_file_and_byte(daemon, spawn, tmp_path):
+def test_damaged_journal_ends_the_process_with_file_and_byte(spawn, tmp_path):
     folder = tmp_path / "data"
     two_checkpoints(folder)
-    segment = damaged(folder / "journal", "journal-*4.log")
-    one = spawn("--data-dir", str(folder), "--durability", "process", "--listen", "127.0.0.1:0")
-    assert one.process.wait(LATER) == 1 or "cut" in one.stderr()
-    assert segment.exists()
-
-
-def test_every_record_is_a_change(tmp_path):
-    two_checkpoints(tmp_path / "data")
-    assert [r.number for r in replay(tmp_path / "data/journal", start=4)] == [4, 5, 6, 7]
-    assert Path(tmp_path / "data/server.json").exists()
+    segment = folder / "journal" / "journal-00000000000000000006.log"
+    data = bytearray(segment.read_bytes())
+    data[100] ^= 1  # of the first of two records
+    segment.write_bytes(data)
+    daemon = spawn("--data-dir", str(folder), "--durability", "process", "--listen", "127.0.0.1:0")
+    assert daemon.process.wait(LATER) == 1
+    where = f"number 6 at byte 0 of {segment}"
+    assert "ps-server: error: a journal must hold whole records, got a damaged" in daemon.stderr()
+    assert where in daemon.stderr()

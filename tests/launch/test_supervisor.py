@@ -306,7 +306,7 @@ def test_rows_outlive_their_server_and_the_supervisor(launch):
     job.told(1)
     with Client(job.servers()) as client:
         route, _ = rows(client)
-        client.push(route, {"rows": -gradients})
+        client.push(route, {"rows": -gradients}, step=1)
     for name in ("server 0", "server 1"):
         os.kill(job.process_of(name).pid, signal.SIGKILL)
         job.says(f"{name} listens again, on .*")

@@ -16,20 +16,9 @@ import hetero_pipe as hp
 from hetero_pipe.cli import main
 from hetero_pipe.client import Client
 from ps_server.spec import SGD, TableSpec
-from tests.launch.family import ROOT, Family
+from tests.launch.family import Family
 
 TURN = Path(__file__).with_name("turn.py")
-
-# The flags of a durable server are news: one that does not know them yet does without.
-KNOWS_DURABILITY = "--durability" in (ROOT / "ps_server" / "daemon.py").read_text()
-FORGET = """\
-import sys
-if "ps_server" in sys.orig_argv:
-    for flag in ("--durability", "--journal-limit"):
-        if flag in sys.argv:
-            at = sys.argv.index(flag)
-            del sys.argv[at : at + 2]
-"""
 
 
 class Job(Family):
@@ -39,10 +28,10 @@ class Job(Family):
         dir: The job's folder.
     """
 
-    def __init__(self, file, *flags, path):
+    def __init__(self, file, *flags):
         self.dir = file.parent / file.stem
         command = [sys.executable, "-m", "hetero_pipe", "launch", *flags, str(file)]
-        super().__init__(command, path=path, stderr=subprocess.PIPE, start_new_session=True)
+        super().__init__(command, stderr=subprocess.PIPE, start_new_session=True)
 
     def told(self, number):
         """Returns what the next so many workers that start were told, by rank."""
@@ -86,10 +75,6 @@ class Job(Family):
 def launch(tmp_path):
     """Returns a function that starts a job; nothing of it may be left in the end."""
     jobs = []
-    path = [] if KNOWS_DURABILITY else [tmp_path / "path"]
-    for folder in path:
-        folder.mkdir()
-        (folder / "sitecustomize.py").write_text(FORGET)
 
     def start(*arguments, flags=(), servers=1, workers=1, restarts=""):
         quoted = ", ".join(f'"{each}"' for each in ("--dir", str(tmp_path), *arguments))
@@ -98,7 +83,7 @@ def launch(tmp_path):
             f'[servers]\nnumber = {servers}\n[workers]\nnumber = {workers}\nscript = "{TURN}"\n'
             f"arguments = [{quoted}]\n[restarts]\n{restarts}\n"
         )
-        jobs.append(Job(file, *flags, path=path))
+        jobs.append(Job(file, *flags))
         return jobs[-1]
 
     yield start
@@ -291,7 +276,6 @@ def test_sigterm_ends_it_all(launch):
 # ------------------------------------------------------------------ rows
 
 
-@pytest.mark.skipif(not KNOWS_DURABILITY, reason="servers that keep their rows are still to come")
 def test_rows_outlive_their_server_and_the_supervisor(launch):
     keys = np.arange(100, dtype=np.uint64)
     gradients = np.arange(100, dtype=np.float32)[:, None]

@@ -18,18 +18,17 @@ from ps_server.table import Rows
 
 __all__ = [
     "Change",
-    "ClearTable",
     "ClockSet",
     "CreateTable",
     "DropTable",
     "Gradients",
-    "ImportRows",
     "Joined",
     "Left",
     "Log",
     "NotLogged",
     "Origin",
     "Push",
+    "ReplaceRows",
 ]
 
 Gradients = Mapping[str, tuple[NDArray[np.uint64], NDArray[np.float32]]]
@@ -75,19 +74,12 @@ class DropTable:
     name: str
 
 
-@dataclass(frozen=True)
-class ClearTable:
-    """A table has lost its rows."""
-
-    name: str
-
-
 @dataclass(frozen=True, eq=False)
-class ImportRows:
-    """Rows of a table are as these."""
+class ReplaceRows:
+    """A table has these rows and no others: all of a load or none of it."""
 
     name: str
-    rows: Rows
+    rows: tuple[Rows, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,7 +127,7 @@ class Left:
     is_lost: bool
 
 
-Change = CreateTable | DropTable | ClearTable | ImportRows | Push | Joined | ClockSet | Left
+Change = CreateTable | DropTable | ReplaceRows | Push | Joined | ClockSet | Left
 
 
 class NotLogged(Exception):

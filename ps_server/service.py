@@ -12,6 +12,7 @@ import grpc
 import numpy as np
 
 from ps_server.store import (
+    FreezeError,
     NotLogged,
     Origin,
     RouteMismatch,
@@ -58,6 +59,7 @@ STATUS_OF: dict[type[Exception], grpc.StatusCode] = {
     MemoryError: grpc.StatusCode.RESOURCE_EXHAUSTED,
     NotLogged: grpc.StatusCode.RESOURCE_EXHAUSTED,
     WorkerLost: grpc.StatusCode.ABORTED,
+    FreezeError: grpc.StatusCode.OUT_OF_RANGE,
     Stopping: grpc.StatusCode.UNAVAILABLE,
 }
 """What a worker is told of an exception; any other is INTERNAL and logged here."""
@@ -130,6 +132,7 @@ class Service(ps_pb2_grpc.ParameterServerServicer):
         return ps_pb2.StatsReply(
             server_id=self._store.id,
             version=VERSION,
+            is_durable=self._store.is_durable,
             route=None if route is None else route_to_message(route),
             tables=[_stats_message(stats) for stats in self._store.stats()],
             is_durable=self._store.is_durable,
@@ -225,13 +228,27 @@ class Service(ps_pb2_grpc.ParameterServerServicer):
         self._store.workers.goodbye(request.rank)
         return ps_pb2.GoodbyeReply()
 
+    @_unary
+    def Freeze(self, request: ps_pb2.FreezeRequest) -> ps_pb2.FreezeReply:  # noqa: N802
+        """Keeps the rows of all tables as they are now."""
+        return ps_pb2.FreezeReply(freeze=self._store.freeze(request.route))
+
+    @_unary
+    def Release(self, request: ps_pb2.ReleaseRequest) -> ps_pb2.ReleaseReply:  # noqa: N802
+        """Lets go what was frozen."""
+        self._store.release(request.freeze)
+        return ps_pb2.ReleaseReply()
+
     def Save(  # noqa: N802
         self, request: ps_pb2.SaveRequest, context: grpc.ServicerContext
     ) -> Iterator[ps_pb2.SaveReply]:
         """Streams the snapshots of a table."""
         try:
             ids = {request.table: request.id} if request.id else {}
-            for name, data in self._store.save(request.route, request.table, ids=ids):
+            freeze = request.freeze or None
+            for name, data in self._store.save(
+                request.route, request.table, freeze=freeze, ids=ids
+            ):
                 for start in range(0, len(data), CHUNK_BYTES):
                     yield ps_pb2.SaveReply(name=name, data=data[start : start + CHUNK_BYTES])
         except Exception as error:  # the boundary: each becomes a status

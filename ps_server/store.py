@@ -9,13 +9,15 @@ import logging
 import math
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ps_server.applied import Applied, Buckets, InWork, still_to_apply
+from ps_server.applied import Applied, AppliedState, Buckets, InWork, still_to_apply
 from ps_server.catalog import (
     NO_IDS,
     Catalog,
@@ -27,20 +29,23 @@ from ps_server.catalog import (
 )
 from ps_server.change import (
     Change,
-    ClearTable,
     ClockSet,
     CreateTable,
     DropTable,
     Gradients,
-    ImportRows,
     Joined,
     Left,
     Log,
     NotLogged,
     Origin,
     Push,
+    ReplaceRows,
 )
-from ps_server.checkpoint import (
+from ps_server.order import Order
+from ps_server.part import Part, mean_of_parts
+from ps_server.roster import RosterState
+from ps_server.route import Route
+from ps_server.snapshot import (
     MAX_STEP,
     SnapshotError,
     buckets_of_snapshot,
@@ -48,17 +53,17 @@ from ps_server.checkpoint import (
     rows_within,
     snapshots,
 )
-from ps_server.order import Order
-from ps_server.part import Part, mean_of_parts
-from ps_server.route import Route
 from ps_server.spans import Recorder
 from ps_server.spec import NUM_BUCKETS, TableSpec
-from ps_server.table import Rows
+from ps_server.table import Frozen, Rows, Table
 from ps_server.workers import MAX_WORKERS, WAIT_SECONDS, Stopping, WorkerLost, Workers
 
 __all__ = [
     "MAX_WORKERS",
     "WAIT_SECONDS",
+    "FreezeError",
+    "Held",
+    "HeldTable",
     "NotLogged",
     "Origin",
     "RouteMismatch",
@@ -76,7 +81,44 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-_TableChange = Push | ImportRows | ClearTable | CreateTable | DropTable
+_TableChange = Push | ReplaceRows | CreateTable | DropTable
+
+
+class FreezeError(StoreError):
+    """Tables cannot be frozen now, or what was frozen is kept no longer."""
+
+
+@dataclass(frozen=True, eq=False)
+class HeldTable:
+    """A table as it was at one moment, and the buckets of it that are this server's."""
+
+    table: Table
+    id: int
+    owned: range
+    frozen: Frozen
+
+    def snapshots(self) -> Iterator[tuple[str, bytes]]:
+        """Returns the file name and content of each snapshot of its rows."""
+        return snapshots(self.table, self.owned, frozen=self.frozen)
+
+
+@dataclass(frozen=True, eq=False)
+class Held:
+    """All that a server remembers after a kill, as it was between two changes.
+
+    Attributes:
+        number: What `Store.hold` was to note at that moment.
+        route: Of the tables.
+        tables: By name.
+        applied: Which pushes are in the rows.
+        roster: The members and their clocks.
+    """
+
+    number: int
+    route: Route | None
+    tables: tuple[HeldTable, ...]
+    applied: AppliedState
+    roster: RosterState
 
 
 class Store:
@@ -96,6 +138,7 @@ class Store:
         recorder: Of what its callers' threads do when.
         workers: Those that joined. They wait for one another in `pull` and `push`.
         applied: Which pushes of each worker are in the rows here.
+        is_durable: Whether it comes back after a kill, with all that it answered.
     """
 
     is_durable = False
@@ -119,8 +162,13 @@ class Store:
             order=self._changes,
         )
         self.applied = Applied()
+        self.is_durable = False
+        self._on_freeze: Callable[[], None] = lambda: None
         self._in_work = InWork()
         self._catalog = Catalog()
+        # Number of the latest freeze, and what it keeps of each table. Replaced, never changed, in
+        # a moment alone. A server that was started again begins elsewhere: no number comes twice.
+        self._frozen: tuple[int, dict[Table, Frozen]] = (secrets.randbits(62), {})
 
     @property
     def route(self) -> Route | None:
@@ -311,12 +359,39 @@ class Store:
             owned[: here.start] = owned[here.stop :] = False
         return owned
 
-    def keep(self, log: Log) -> None:
+    def keep(self, log: Log, *, on_freeze: Callable[[], None] = lambda: None) -> None:
         """Appends each change to a log before it is made, from now on.
 
         To be called before requests come. Changes are then made one at a time.
+
+        Args:
+            log: Of the changes.
+            on_freeze: Called after each `freeze`, which says that a trainer saves.
         """
         self._changes.keep(log)
+        self._on_freeze = on_freeze
+        self.is_durable = True
+
+    @contextmanager
+    def hold(self, note: Callable[[], int]) -> Iterator[Held]:
+        """Holds what is here between two changes, while others are made.
+
+        Args:
+            note: Called at that moment; returns the number that is held with it.
+        """
+        with ExitStack() as held:
+            with self._changes.alone():
+                number, route = note(), self._catalog.route
+                tables = []
+                for stats in self._catalog.stats():
+                    assert route is not None, "a store with a table has a route"
+                    table = self._catalog.table(stats.spec.name)
+                    frozen = held.enter_context(table.freeze())
+                    tables.append(HeldTable(table, stats.id, route.buckets_of(self.id), frozen))
+                moment = Held(
+                    number, route, tuple(tables), self.applied.state(), self.workers.state()
+                )
+            yield moment
 
     def replay(self, change: Change) -> None:
         """Makes a change that was logged before a kill; to be called before `keep`.
@@ -339,10 +414,11 @@ class Store:
         match change:
             case Push():
                 self._do_push(change)
-            case ImportRows(name, rows):
-                self._catalog.table(name).import_rows(rows)
-            case ClearTable(name):
-                self._catalog.table(name).clear()
+            case ReplaceRows(name, parts):
+                table = self._catalog.table(name)
+                table.clear()
+                for rows in parts:
+                    table.import_rows(rows)
             case CreateTable(spec, table_id, route):
                 self._catalog.create(spec, route, table_id=table_id)
             case DropTable(name):
@@ -356,18 +432,90 @@ class Store:
         for origin in push.origins:
             self.applied.note(origin, owned)
 
+    def freeze(self, route: int) -> int:
+        """Keeps the rows of all tables as they are between two pushes, for `save`.
+
+        Pulls and pushes go on; what they change meanwhile takes memory twice. One
+        freeze is kept: the next one lets it go, whoever asked for it.
+
+        Args:
+            route: Fingerprint of the caller's route.
+
+        Returns:
+            The number of the freeze, above 0.
+
+        Raises:
+            RouteMismatch: The route is another.
+            FreezeError: A table is frozen already, for a checkpoint of the server.
+        """
+        with self._changes.alone():
+            names = [stats.spec.name for stats in self._catalog.stats()]
+            tables, _ = self._catalog.find(route, names, NO_IDS)
+            number, before = self._frozen
+            self._frozen = number + 1, {}
+            for frozen in before.values():
+                frozen.release()
+            with ExitStack() as undo:
+                held = {}
+                for table in tables:
+                    try:
+                        held[table] = undo.enter_context(table.freeze())
+                    except RuntimeError as error:
+                        raise FreezeError(f"{error}; it is for a checkpoint, save again") from error
+                undo.pop_all()
+            self._frozen = number + 1, held
+        self._on_freeze()
+        return number + 1
+
+    def release(self, freeze: int) -> None:
+        """Lets go what a freeze kept; one that is not kept is no error."""
+        with self._changes.alone():
+            number, held = self._frozen
+            if freeze == number:
+                self._frozen = number, {}
+                for frozen in held.values():
+                    frozen.release()
+
     def save(
-        self, route: int, name: str, *, ids: Mapping[str, int] = NO_IDS
+        self, route: int, name: str, *, freeze: int | None = None, ids: Mapping[str, int] = NO_IDS
     ) -> Iterator[tuple[str, bytes]]:
         """Returns the file name and content of each snapshot of a table's rows here.
+
+        Args:
+            route: Fingerprint of the caller's route.
+            name: Of the table.
+            freeze: Number of the freeze whose rows are saved; None saves those of now.
+            ids: As in `pull`.
 
         Raises:
             TableNotFound: There is no such table.
             RouteMismatch: The route is another.
+            FreezeError: The freeze is not kept, or came before the table. Raised while
+                the result is read, too, if it is let go meanwhile.
         """
         (table,), held = self._catalog.find(route, [name], ids)
         assert held is not None, "a store with a table has a route"
-        return snapshots(table, held.buckets_of(self.id))
+        owned = held.buckets_of(self.id)
+        if freeze is None:
+            return snapshots(table, owned)
+        return self._frozen_snapshots(table, owned, freeze)
+
+    def _frozen_snapshots(
+        self, table: Table, owned: range, freeze: int
+    ) -> Iterator[tuple[str, bytes]]:
+        number, held = self._frozen
+        frozen = held.get(table) if freeze == number else None
+        gone = (
+            f"table {table.spec.name!r} must be frozen while it is saved, got freeze {freeze}, "
+            "which is kept no longer: a server keeps the latest alone, until it ends"
+        )
+        if frozen is None:
+            raise FreezeError(gone)
+        pieces = snapshots(table, owned, frozen=frozen)
+        try:
+            yield from pieces
+        except RuntimeError as error:
+            raise FreezeError(gone) from error
 
     def load(
         self, route: int, name: str, paths: Sequence[Path], *, ids: Mapping[str, int] = NO_IDS
@@ -391,13 +539,11 @@ class Store:
         (table,), held = self._catalog.find(route, [name], ids)
         assert held is not None, "a store with a table has a route"
         owned = held.buckets_of(self.id)
-        for path in paths:
-            read_snapshot(path, table.spec)
+        # The rows stay in the files' memory maps, but for those of snapshots that go to several
+        # servers.
+        rows = tuple(rows_within(read_snapshot(path, table.spec), owned) for path in paths)
         with self._changes.alone():  # two loads of one table would mix their rows
-            self._make(ClearTable(name))
-            for path in paths:
-                rows = rows_within(read_snapshot(path, table.spec), owned)
-                self._make(ImportRows(name, rows))
+            self._make(ReplaceRows(name, rows))
         logger.info("loaded table %s: %d rows", name, table.num_rows)
         return table.num_rows
 
@@ -420,5 +566,4 @@ class Store:
         """
         self._catalog.find(route, [name], NO_IDS)
         with self._changes.alone():
-            self._make(ClearTable(name))
-            self._make(ImportRows(name, rows))
+            self._make(ReplaceRows(name, (rows,)))

@@ -347,14 +347,45 @@ class Client:
                     )
         return {name: sum(held.tables[name].num_rows for held in stats) for name in self._specs}
 
-    def save(self, table: str) -> Iterator[tuple[str, Iterable[bytes]]]:
-        """Yields file name and content of each snapshot of a table, the content in pieces.
+    def freeze(self) -> Sequence[int]:
+        """Keeps the rows of all tables as they are now on every server, for `save`.
+
+        Pulls and pushes go on. Each server freezes between two pushes, by itself: for the
+        rows of one step, let no push be under way. A server keeps the latest freeze alone.
+
+        Returns:
+            The number of the freeze on each server.
 
         Raises:
-            ServerError: A server refused or failed.
+            ServerError: A server refused, failed or did not answer.
         """
-        for connection in self._connections:
-            yield from connection.control.save(self._route.fingerprint, table)
+        return self._ask(lambda c: c.control.freeze(self._route.fingerprint))
+
+    def release(self, freeze: Sequence[int]) -> None:
+        """Lets go what `freeze` kept.
+
+        Raises:
+            ServerError: A server failed or did not answer.
+        """
+        asked = zip(self._connections, freeze, strict=True)
+        await_all([connection.control.release(number) for connection, number in asked])
+
+    def save(
+        self, table: str, *, freeze: Sequence[int] | None = None
+    ) -> Iterator[tuple[str, Iterable[bytes]]]:
+        """Yields file name and content of each snapshot of a table, the content in pieces.
+
+        Args:
+            table: Its name.
+            freeze: Whose rows they are, as `freeze` returned it; None is those of now,
+                each row of another moment if pushes go on.
+
+        Raises:
+            ServerError: A server refused or failed, or keeps the freeze no longer.
+        """
+        for i, connection in enumerate(self._connections):
+            number = None if freeze is None else freeze[i]
+            yield from connection.control.save(self._route.fingerprint, table, freeze=number)
 
     def load(self, table: str, paths: Sequence[Path]) -> int:
         """Replaces a table's rows by those in snapshots, saved by any number of servers.

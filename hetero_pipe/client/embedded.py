@@ -95,8 +95,18 @@ class EmbeddedTransport:
         self._store.drop_table(name)
         return _Done(None)
 
-    def save(self, route: int, table: str) -> Iterator[tuple[str, Iterable[bytes]]]:
-        for name, data in _call(lambda: self._store.save(route, table)):
+    def freeze(self, route: int) -> Reply[int]:
+        return _Done(_call(lambda: self._store.freeze(route)))
+
+    def release(self, freeze: int) -> Reply[None]:
+        return _Done(_call(lambda: self._store.release(freeze)))
+
+    def save(
+        self, route: int, table: str, *, freeze: int | None = None
+    ) -> Iterator[tuple[str, Iterable[bytes]]]:
+        found = _call(lambda: self._store.save(route, table, freeze=freeze))
+        while (snapshot := _call(lambda: next(found, None))) is not None:
+            name, data = snapshot
             yield name, [data]
 
     def load(self, route: int, table: str, paths: Sequence[Path]) -> Reply[int]:

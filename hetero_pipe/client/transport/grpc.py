@@ -223,8 +223,19 @@ class GrpcTransport:
         self._ids.pop(name, None)
         return self._start(self._stub.DropTable, ps_pb2.DropTableRequest(table=name), _nothing)
 
-    def save(self, route: int, table: str) -> Iterator[tuple[str, Iterable[bytes]]]:
-        request = ps_pb2.SaveRequest(route=route, table=table, id=self._ids.get(table, 0))
+    def freeze(self, route: int) -> Reply[int]:
+        request = ps_pb2.FreezeRequest(route=route)
+        return self._start(self._stub.Freeze, request, lambda reply: int(reply.freeze))
+
+    def release(self, freeze: int) -> Reply[None]:
+        return self._start(self._stub.Release, ps_pb2.ReleaseRequest(freeze=freeze), _nothing)
+
+    def save(
+        self, route: int, table: str, *, freeze: int | None = None
+    ) -> Iterator[tuple[str, Iterable[bytes]]]:
+        request = ps_pb2.SaveRequest(
+            route=route, table=table, id=self._ids.get(table, 0), freeze=freeze or 0
+        )
         try:
             stream = _uninterrupted(lambda: self._stub.Save(request, timeout=BULK_SECONDS))
         except ValueError as error:  # the channel is closed

@@ -133,8 +133,19 @@ class ControlPlane(Protocol):
     def drop_table(self, name: str) -> Reply[None]:
         """Drops a table; one that is not there is no error."""
 
-    def save(self, route: int, table: str) -> Iterator[tuple[str, Iterable[bytes]]]:
-        """Yields file name and content of each snapshot, the content in pieces."""
+    def freeze(self, route: int) -> Reply[int]:
+        """Keeps the rows of all tables as they are; the reply is the number of the freeze."""
+
+    def release(self, freeze: int) -> Reply[None]:
+        """Lets go what a freeze kept; one that is not kept is no error."""
+
+    def save(
+        self, route: int, table: str, *, freeze: int | None = None
+    ) -> Iterator[tuple[str, Iterable[bytes]]]:
+        """Yields file name and content of each snapshot, the content in pieces.
+
+        With `freeze`, its rows; else those of now.
+        """
 
     def load(self, route: int, table: str, paths: Sequence[Path]) -> Reply[int]:
         """Replaces the rows of a table on this server; the reply is how many it then holds."""

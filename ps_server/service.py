@@ -135,7 +135,6 @@ class Service(ps_pb2_grpc.ParameterServerServicer):
             is_durable=self._store.is_durable,
             route=None if route is None else route_to_message(route),
             tables=[_stats_message(stats) for stats in self._store.stats()],
-            is_durable=self._store.is_durable,
         )
 
     @_unary

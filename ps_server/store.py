@@ -134,14 +134,11 @@ class Store:
 
     Attributes:
         id: Drawn at random, unless it was given.
-        is_durable: Whether what it has answered is still there after a kill.
         recorder: Of what its callers' threads do when.
         workers: Those that joined. They wait for one another in `pull` and `push`.
         applied: Which pushes of each worker are in the rows here.
         is_durable: Whether it comes back after a kill, with all that it answered.
     """
-
-    is_durable = False
 
     def __init__(
         self,

@@ -146,7 +146,7 @@ class Workers(Generic[Part]):
         One that comes back takes its membership over, its clock too, also where
         its old stream still looks alive. If another worker comes for the rank of
         one that is away, that one has been started anew and has forgotten what
-        it had: it is lost at once.
+        it had: it is lost at once, and so are all where nobody is here any more.
 
         Args:
             rank: Among the workers, from 0.
@@ -172,8 +172,7 @@ class Workers(Generic[Part]):
                 and member.worker == worker
             )
             if member is None or not is_back:
-                if member is not None and member.presence is Presence.AWAY:
-                    self._end(member, is_lost=True)
+                self._end_those_before(member)
                 self._check_whole()
                 self._check_free(rank, name)
                 joined = Joined(rank, num_workers, name, worker)
@@ -349,6 +348,20 @@ class Workers(Generic[Part]):
         log("%s %s", member, member.presence.value)
         self._give_up(WorkerLost(f"{member} {member.presence.value}, in the middle of a step"))
         self._changed.notify_all()
+
+    def _end_those_before(self, member: Member | None) -> None:
+        """Loses the members that a new worker shows to have been started anew.
+
+        That is the one whose rank it takes. If nobody is here, it is all of them: the
+        workers of a job begin together, and end so.
+        """
+        members = [*self._roster.members.values()]
+        if all(each.presence is not Presence.PRESENT for each in members):
+            anew = [each for each in members if each.presence is Presence.AWAY]
+        else:
+            anew = [each for each in (member,) if each and each.presence is Presence.AWAY]
+        for each in anew:
+            self._end(each, is_lost=True)
 
     def begin(self, rank: int, first_step: int) -> None:
         """Starts a worker's clock at `first_step`: its next push is of the step after it.

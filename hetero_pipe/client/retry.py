@@ -45,6 +45,7 @@ class RetryingTransport:
     - a table that was created is attached to, one that was dropped is not there;
     - a worker that has joined is found by its number; a clock is set to where it is;
     - a load replaces all rows, and a goodbye that was heard needs no second answer;
+    - a freeze that nobody knows of makes room for the next, and one is gone with its server;
     - a save goes on where it broke off, if the rows there are still the same.
 
     Spans that a server recorded for a trace are lost with its process.
@@ -104,8 +105,16 @@ class RetryingTransport:
     def drop_table(self, name: str) -> Reply[None]:
         return self._call(lambda t: t.drop_table(name))
 
-    def save(self, route: int, table: str) -> Iterator[tuple[str, Iterable[bytes]]]:
-        saving = Saving(self._link, lambda t: t.save(route, table))
+    def freeze(self, route: int) -> Reply[int]:
+        return self._call(lambda t: t.freeze(route))
+
+    def release(self, freeze: int) -> Reply[None]:
+        return self._call(lambda t: t.release(freeze))
+
+    def save(
+        self, route: int, table: str, *, freeze: int | None = None
+    ) -> Iterator[tuple[str, Iterable[bytes]]]:
+        saving = Saving(self._link, lambda t: t.save(route, table, freeze=freeze))
         while (name := saving.next_name()) is not None:
             yield name, saving.pieces()
             for _ in saving.pieces():  # what the caller did not want of this one

@@ -148,6 +148,15 @@ def test_worker_started_anew_takes_the_place_of_one_that_was_alone(make):
         workers.push(0, 1, nothing, worker=100)
 
 
+def test_workers_that_were_all_started_anew_begin_another_job(make):
+    workers = make()
+    for stream in begun(workers):
+        workers.lose(stream)
+    streams = [join(workers, rank, worker=7 + rank) for rank in (1, 0)]
+    assert not any(stream.is_back for stream in streams)
+    assert [clock_of(workers, rank) for rank in (0, 1)] == [None, None]
+
+
 def test_what_is_said_twice_is_said_once(make):
     log, order = ListLog(), Order()
     workers = make(order=order)

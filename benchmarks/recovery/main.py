@@ -39,7 +39,7 @@ class Server:
     def __init__(self, *arguments: str) -> None:
         start = time.perf_counter()
         command = [sys.executable, "-m", "ps_server", "--listen", "127.0.0.1:0", *arguments]
-        self._log = tempfile.TemporaryFile("w+")
+        self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - as long as the process
         self.process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=self._log, text=True
         )
@@ -164,7 +164,8 @@ def trainer_cost(rounds: int) -> dict[str, object]:
             with tempfile.TemporaryDirectory(prefix="recovery-") as folder:
                 flags = durable(Path(folder)) if name == "process" else []
                 with serving(*flags) as server:
-                    command = [sys.executable, str(TRAIN), "--servers", server.address, "--json"]
+                    command = [sys.executable, str(TRAIN), "--epochs", "1", "--json"]
+                    command += ["--servers", server.address]
                     done = subprocess.run(command, check=True, capture_output=True, text=True)
             result = json.loads(done.stdout.splitlines()[-1])
             rates[name].append(result["samples_per_second"])

@@ -137,26 +137,17 @@ class Durable:
             JournalError, CheckpointError, SnapshotError: A file is damaged or
                 missing; the message names it.
         """
-        start = time.perf_counter()
         next_number = self._recover()
         self._journal = Journal(self._folder, next_number=next_number)
         self._identity.keep()
         self._store.keep(self, on_freeze=self._on_freeze)
-        num_rows = sum(stats.num_rows for stats in self._store.stats())
-        logger.info(
-            "recovered server %s in %.3f s: checkpoint %d, records to %d, %d rows",
-            self._store.id,
-            time.perf_counter() - start,
-            self._checkpoint_number,
-            next_number - 1,
-            num_rows,
-        )
         self._thread.start()
         self._want_if_due()
         return self
 
     def _recover(self) -> int:
         """Returns the number of the next record."""
+        start = time.perf_counter()
         remove_leftovers(self._checkpoints)
         first_record = first_number(self._folder)
         if first_record is None and not self._identity.is_new:
@@ -173,10 +164,20 @@ class Durable:
         if checkpoint is not None:
             self._checkpoint_number = checkpoint.number
             self._restore(checkpoint)
-        number = start = self._checkpoint_number or 1
-        for record in replay(self._folder, start=start):
+        restored = time.perf_counter()
+        number = first = self._checkpoint_number or 1
+        for record in replay(self._folder, start=first):
             self._store.replay(change_from_record(record))
             number = record.number + 1
+        logger.info(
+            "recovered server %s, %d rows: checkpoint %d in %.3f s, %d records in %.3f s",
+            self._store.id,
+            sum(stats.num_rows for stats in self._store.stats()),
+            self._checkpoint_number,
+            restored - start,
+            number - first,
+            time.perf_counter() - restored,
+        )
         return number
 
     def _restore(self, checkpoint: Checkpoint) -> None:

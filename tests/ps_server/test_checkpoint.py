@@ -290,13 +290,11 @@ def test_killed_at_any_point_it_leaves_one_that_is_whole(tmp_path):
     for point in range(1, len(killed) + 2):
         folder = tmp_path / str(point)
         remove_leftovers(folder)
-        assert all(not name.startswith(".") for name in names(folder))
-        assert {*checkpoint_numbers(folder)} <= {3, 5, 9}
-        before = newest(folder)
-        write(folder, 12)
-        assert newest(folder) == 12
-        shutil.rmtree(folder / "checkpoint-00000000000000000012")
-        assert newest(folder) == before
+        numbers = checkpoint_numbers(folder)
+        assert names(folder) == [f"checkpoint-{number:020d}" for number in numbers]
+        for number in reversed(numbers):  # none is there in part
+            assert newest(folder) == number
+            shutil.rmtree(folder / f"checkpoint-{number:020d}")
 
 
 def test_manifest_is_read_by_humans_too(tmp_path):

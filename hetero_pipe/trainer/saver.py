@@ -105,7 +105,7 @@ class Saver:
         """Returns after how many steps all workers meet to save; None if they need not."""
         if self._dense is not None:
             return None
-        return self._every - max(self._team.gather(self._loop.step)) % self._every
+        return self._every - int(max(self._team.gather(self._loop.step))) % self._every
 
     def take(self, step: int) -> _Taken | None:
         """Returns what a checkpoint has of the dense part; None where none is due.

@@ -244,7 +244,11 @@ def while_it_writes_a_checkpoint(num_rows: int) -> dict[str, object]:
         "rows": num_rows,
         **{
             f"{operation}_seconds_{when}": dict(
-                zip(("p50", "p99", "worst"), np.percentile(times[at], [50, 99, 100]), strict=True)
+                zip(
+                    ("p50", "p99", "worst"),
+                    np.percentile(times[at], [50, 99, 100]).tolist(),
+                    strict=True,
+                )
             )
             for at, operation in enumerate(("pull", "push"))
             for when, times in seconds.items()

@@ -312,7 +312,7 @@ class Client:
 
         def load_part(connection: Connection) -> Reply[int]:
             owned = self._route.buckets_of(connection.ref.id)
-            part = [p for p, b in buckets.items() if b.start < owned.stop and owned.start < b.stop]
+            part = [path for path, held in buckets.items() if np.isin(owned, held).any()]
             return connection.control.load(fingerprint, table, part)
 
         return sum(self._ask(load_part))

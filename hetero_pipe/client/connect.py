@@ -4,7 +4,7 @@ import logging
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hetero_pipe.client.embedded import ADDRESS, EmbeddedTransport
 from hetero_pipe.client.transport import ControlPlane, DataPlane, ServerStats
@@ -113,8 +113,10 @@ def _agree_on_route(addresses: Sequence[str], stats: Sequence[ServerStats]) -> R
         route = Route(tuple(sorted(refs, key=lambda ref: ref.id)))
     except ValueError as error:
         raise ConfigError(str(error)) from error
-    held = next((s.route for s in stats if s.route is not None), None)
+    held = max(
+        (s.route for s in stats if s.route is not None), key=lambda r: r.version, default=None
+    )
     if held is not None and {s.id for s in held.servers} == {s.id for s in route.servers}:
         by_id = {ref.id: ref for ref in refs}
-        route = Route(tuple(by_id[ref.id] for ref in held.servers))
+        route = replace(held, servers=tuple(by_id[ref.id] for ref in held.servers))
     return route

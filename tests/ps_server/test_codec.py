@@ -77,13 +77,29 @@ def test_spec_without_a_part_is_refused(group):
         spec_from_message(message)
 
 
-def test_route_comes_back_equal():
-    route = Route((ServerRef("b", "x:1"), ServerRef("a", "y:2")))
+EVEN = Route((ServerRef("b", "x:1"), ServerRef("a", "y:2")))
+
+
+@pytest.mark.parametrize("route", [EVEN, EVEN.moved([7], to="a"), Route(EVEN.servers, version=3)])
+def test_route_comes_back_equal(route):
     message = ps_pb2.Route.FromString(route_to_message(route).SerializeToString())
     assert route_from_message(message) == route
     assert route_from_message(message).fingerprint == route.fingerprint
 
 
+def test_owners_travel_only_where_they_are_not_even():
+    """2 bytes a bucket, in Stats of each server; a route from before there were owners is even."""
+    assert route_to_message(EVEN).owners == b""
+    assert len(route_to_message(EVEN.moved([7], to="a")).owners) == 8192
+
+
 def test_message_of_no_route_is_refused():
     with pytest.raises(ValueError, match="at least one server"):
         route_from_message(ps_pb2.Route())
+
+
+def test_message_of_broken_owners_is_refused():
+    message = route_to_message(EVEN.moved([7], to="a"))
+    message.owners = message.owners[:-1]
+    with pytest.raises(ValueError, match="whole rows of 2 bytes, got 8191 bytes"):
+        route_from_message(message)

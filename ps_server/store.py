@@ -6,7 +6,6 @@ own process. Both reach the same code, so both give the same bits.
 
 import logging
 import math
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from uuid import uuid4
@@ -23,6 +22,7 @@ from ps_server.catalog import (
     TableNotFound,
     TableStats,
 )
+from ps_server.order import Order
 from ps_server.part import Gradients, Part, mean_of_parts
 from ps_server.route import Route
 from ps_server.snapshot import (
@@ -84,7 +84,7 @@ class Store:
             num_workers=num_workers, on_over=on_over, recorder=self.recorder
         )
         self._catalog = Catalog()
-        self._loading = threading.Lock()  # two loads of one table would mix their rows
+        self._changes = Order()  # of the tables: what is alone in it sees no push half done
 
     @property
     def route(self) -> Route | None:
@@ -104,11 +104,13 @@ class Store:
             ValueError: This server is not in the route.
         """
         route.buckets_of(self.id)
-        return self._catalog.create(spec, route)
+        with self._changes.alone():
+            return self._catalog.create(spec, route)
 
     def drop_table(self, name: str) -> None:
         """Drops a table; one that is not there is no error."""
-        self._catalog.drop(name)
+        with self._changes.alone():
+            self._catalog.drop(name)
 
     def pull(
         self,
@@ -216,9 +218,10 @@ class Store:
 
     def _apply(self, route: int, gradients: Gradients, step: int, ids: Mapping[str, int]) -> None:
         """Applies what `_check_push` has found good."""
-        tables, _ = self._catalog.find(route, gradients, ids)
-        for table, (keys, gradient) in zip(tables, gradients.values(), strict=True):
-            table.push(keys, gradient.reshape(len(keys), table.spec.dim), step=step)
+        with self._changes.shared():
+            tables, _ = self._catalog.find(route, gradients, ids)
+            for table, (keys, gradient) in zip(tables, gradients.values(), strict=True):
+                table.push(keys, gradient.reshape(len(keys), table.spec.dim), step=step)
 
     def _apply_parts(self, route: int, parts: Sequence[tuple[float, Part]], step: int) -> None:
         """Applies the mean of the parts of a step, in the order of their ranks, as one push."""
@@ -261,9 +264,9 @@ class Store:
         (table,), held = self._catalog.find(route, [name], ids)
         assert held is not None, "a store with a table has a route"
         owned = held.buckets_of(self.id)
-        with self._loading:
-            for path in paths:
-                read_snapshot(path, table.spec)
+        for path in paths:
+            read_snapshot(path, table.spec)
+        with self._changes.alone():  # two loads of one table would mix their rows
             table.clear()
             for path in paths:
                 table.import_rows(rows_within(read_snapshot(path, table.spec), owned))
@@ -288,6 +291,6 @@ class Store:
             RouteMismatch: The route is another.
         """
         (table,), _ = self._catalog.find(route, [name], NO_IDS)
-        with self._loading:
+        with self._changes.alone():
             table.clear()
             table.import_rows(rows)

@@ -1,16 +1,17 @@
-"""Which server owns which bucket, and how that changes: one bucket at a time."""
+"""Which server owns which bucket, and how that changes. docs/scaling.md is the protocol."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ps_server.spec import NUM_BUCKETS
 
-__all__ = ["Move", "Route", "ServerRef", "even_owners", "plan_moves"]
+__all__ = ["Move", "Route", "ServerRef", "even_owners", "plan_moves", "share_fingerprint"]
 
 
 @dataclass(frozen=True)
@@ -32,46 +33,55 @@ def even_owners(num_servers: int) -> NDArray[np.uint16]:
     return (np.arange(NUM_BUCKETS) * num_servers // NUM_BUCKETS).astype(np.uint16)
 
 
+def share_fingerprint(server_id: str, buckets: NDArray[np.intp]) -> int:
+    """Returns 64 bits that tell what a server owns: they go with each request to it."""
+    is_owned = np.zeros(NUM_BUCKETS, bool)
+    is_owned[buckets] = True
+    content = server_id.encode() + b"\n" + np.packbits(is_owned).tobytes()
+    return int.from_bytes(blake2b(content, digest_size=8).digest(), "little")
+
+
+def _no_numbers() -> Any:  # of any dtype
+    return np.empty(0, np.uint16)
+
+
 @dataclass(frozen=True, eq=False)
 class Route:
     """The servers of a job, and which of them owns each bucket.
 
-    All workers and servers of a job hold the same route; its fingerprint goes
-    with each pull and push, so that a row is never looked for where it does not
-    live. A route never changes: a change makes the next one, of the next version.
+    What one client or server knows: buckets may have moved since. Of two that
+    differ in a bucket the one of the higher version is right, since only its owner
+    gives a bucket away. A route never changes; what is learned makes another one.
 
     Attributes:
-        servers: One that owns no bucket is about to be given some, or to leave.
-        owners: Index of the server that owns each bucket, `[4096]`, read-only;
-            empty is `even_owners`.
-        version: How many changes have led here.
+        servers: In an order that says nothing but which number each one has. Not
+            all need to own buckets.
+        owners: Number of the server that owns each bucket, uint16 `[4096]`,
+            read-only; empty is `even_owners`.
+        versions: How often each bucket has been given away, uint32 `[4096]`,
+            read-only; empty is never.
 
     Raises:
         ValueError: There is no server, one is listed twice, or there are more
-            than buckets; owners are of another shape, or name no server.
+            than buckets; an array is of another shape or type, or names no server.
     """
 
     servers: tuple[ServerRef, ...]
-    owners: NDArray[np.uint16] = field(default_factory=lambda: np.empty(0, np.uint16))
-    version: int = 0
+    owners: NDArray[np.uint16] = field(default_factory=_no_numbers)
+    versions: NDArray[np.uint32] = field(default_factory=_no_numbers)
 
     def __post_init__(self) -> None:
         _check_servers(self.servers)
-        if self.version < 0:
-            raise ValueError(f"a route's version is at least 0, got version={self.version}")
-        owners = self.owners.copy() if self.owners.size else even_owners(len(self.servers))
-        if owners.shape != (NUM_BUCKETS,) or owners.dtype != np.uint16:
+        num_servers = len(self.servers)
+        owners = self.owners if self.owners.size else even_owners(num_servers)
+        versions = self.versions if self.versions.size else np.zeros(NUM_BUCKETS, np.uint32)
+        object.__setattr__(self, "owners", _of_buckets(owners, np.uint16, "owner"))
+        object.__setattr__(self, "versions", _of_buckets(versions, np.uint32, "version"))
+        if self.owners.max() >= num_servers:
             raise ValueError(
-                f"a route needs one uint16 owner for each of {NUM_BUCKETS} buckets, got "
-                f"{owners.dtype} {list(owners.shape)}"
+                f"the owner of a bucket must be one of {num_servers} servers, got server "
+                f"{self.owners.max()} for bucket {self.owners.argmax()}"
             )
-        if owners.max() >= len(self.servers):
-            raise ValueError(
-                f"the owner of a bucket must be one of {len(self.servers)} servers, got server "
-                f"{owners.max()} for bucket {owners.argmax()}"
-            )
-        owners.setflags(write=False)
-        object.__setattr__(self, "owners", owners)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Route) and self._content == other._content
@@ -79,16 +89,25 @@ class Route:
     def __hash__(self) -> int:
         return hash(self._content)
 
-    @property
+    @cached_property
     def _content(self) -> tuple[object, ...]:
-        return self.servers, self.owners.tobytes(), self.version
+        return self.servers, self.owners.tobytes(), self.versions.tobytes()
 
     @cached_property
-    def fingerprint(self) -> int:
-        """64 bits that tell this route from others, whatever its servers are called."""
-        ids = "\n".join(server.id for server in self.servers)
-        text = f"{self.version}\n{ids}\n\n".encode() + self.owners.astype("<u2").tobytes()
-        return int.from_bytes(blake2b(text, digest_size=8).digest(), "little")
+    def fingerprints(self) -> tuple[int, ...]:
+        """Of the share of each server, in their order."""
+        return tuple(
+            share_fingerprint(server.id, np.flatnonzero(self.owners == number))
+            for number, server in enumerate(self.servers)
+        )
+
+    def fingerprint_of(self, server_id: str) -> int:
+        """Returns the fingerprint of a server's share.
+
+        Raises:
+            ValueError: The server is not in the route.
+        """
+        return self.fingerprints[self._number_of(server_id)]
 
     @property
     def is_even(self) -> bool:
@@ -101,47 +120,67 @@ class Route:
         Raises:
             ValueError: The server is not in the route.
         """
-        return np.flatnonzero(self.owners == self._index_of(server_id))
+        return np.flatnonzero(self.owners == self._number_of(server_id))
 
-    def moved(self, buckets: Collection[int], *, to: str) -> "Route":
-        """Returns the next route, in which these buckets belong to the server of id `to`.
+    def moved(self, buckets: Collection[int], *, to: ServerRef) -> "Route":
+        """Returns the route after these buckets were given to a server, which may be new."""
+        route = self.with_server(to)
+        owners, versions = route.owners.copy(), route.versions.copy()
+        owners[list(buckets)] = route._number_of(to.id)
+        versions[list(buckets)] += 1
+        return Route(route.servers, owners, versions)
+
+    def with_server(self, server: ServerRef) -> "Route":
+        """Returns the route with one server more, which owns nothing; itself if it is there."""
+        if any(server.id == known.id for known in self.servers):
+            return self
+        return Route((*self.servers, server), self.owners, self.versions)
+
+    def without_idle(self) -> "Route":
+        """Returns the route without the servers that own nothing."""
+        is_busy = np.isin(np.arange(len(self.servers)), self.owners)
+        servers = tuple(s for s, busy in zip(self.servers, is_busy, strict=True) if busy)
+        numbers = np.cumsum(is_busy) - 1  # of each server that stays
+        return Route(servers, numbers[self.owners].astype(np.uint16), self.versions)
+
+    def merged(self, other: "Route") -> "Route":
+        """Returns what both know together: of each bucket, what its higher version says.
+
+        Servers are those of this route, then what only the other has.
 
         Raises:
-            ValueError: The server is not in the route.
+            ValueError: They are not of one job: a bucket has two owners in one version.
         """
-        owners = self.owners.copy()
-        owners[list(buckets)] = self._index_of(to)
-        return Route(self.servers, owners, self.version + 1)
+        whole, theirs = self._beside(other)
+        differs = (theirs != whole.owners) & (other.versions == whole.versions)
+        if differs.any():
+            bucket = int(differs.argmax())
+            raise ValueError(
+                "routes of one job must agree on the owner of a bucket in a version, got bucket "
+                f"{bucket} in version {whole.versions[bucket]} on "
+                f"{whole.servers[whole.owners[bucket]].address} and on "
+                f"{whole.servers[theirs[bucket]].address}"
+            )
+        owners = np.where(other.versions > whole.versions, theirs, whole.owners)
+        return Route(whole.servers, owners, np.maximum(other.versions, whole.versions))
 
-    def with_servers(self, servers: Iterable[ServerRef]) -> "Route":
-        """Returns the next route, with more servers behind those here. They own nothing yet.
+    def is_of_job(self, other: "Route") -> bool:
+        """Whether both may be of one job, which agree on each bucket in each version."""
+        whole, theirs = self._beside(other)
+        return bool(((theirs == whole.owners) | (other.versions != whole.versions)).all())
 
-        Raises:
-            ValueError: One is in the route.
-        """
-        return Route((*self.servers, *servers), self.owners, self.version + 1)
+    def _beside(self, other: "Route") -> tuple["Route", NDArray[np.uint16]]:
+        """Returns this route with the servers of both, and by their numbers the other's owners."""
+        whole = self
+        for server in other.servers:
+            whole = whole.with_server(server)
+        numbers = np.array([whole._number_of(s.id) for s in other.servers], np.uint16)
+        return whole, numbers[other.owners]
 
-    def without_servers(self, ids: Collection[str]) -> "Route":
-        """Returns the next route, without servers that own nothing any more.
-
-        Raises:
-            ValueError: One is not in the route, or owns a bucket.
-        """
-        for server_id in ids:
-            if held := len(self.buckets_of(server_id)):
-                raise ValueError(
-                    f"a server must own nothing before it leaves, got {server_id} with {held} "
-                    "buckets; move them first"
-                )
-        stays = np.array([server.id not in ids for server in self.servers])
-        servers = tuple(s for s, kept in zip(self.servers, stays, strict=True) if kept)
-        places = np.cumsum(stays) - 1  # of each server that stays, its new index
-        return Route(servers, places[self.owners].astype(np.uint16), self.version + 1)
-
-    def _index_of(self, server_id: str) -> int:
-        for index, server in enumerate(self.servers):
+    def _number_of(self, server_id: str) -> int:
+        for number, server in enumerate(self.servers):
             if server.id == server_id:
-                return index
+                return number
         raise ValueError(f"server {server_id} is not in the route {self}")
 
     def __str__(self) -> str:
@@ -194,6 +233,17 @@ def plan_moves(route: Route, targets: Collection[str]) -> list[Move]:
     return [
         Move(b, source, target) for (b, source), target in zip(sorted(surplus), takers, strict=True)
     ]
+
+
+def _of_buckets(numbers: NDArray[Any], dtype: type[np.generic], what: str) -> NDArray[Any]:
+    if numbers.shape != (NUM_BUCKETS,) or numbers.dtype != dtype:
+        raise ValueError(
+            f"a route needs one {dtype.__name__} {what} for each of {NUM_BUCKETS} buckets, got "
+            f"{numbers.dtype} {list(numbers.shape)}"
+        )
+    kept = numbers.copy()
+    kept.setflags(write=False)
+    return kept
 
 
 def _check_servers(servers: tuple[ServerRef, ...]) -> None:

@@ -60,7 +60,7 @@ logger = logging.getLogger(__name__)
 class Store:
     """The tables of one server. All methods may be called from any thread.
 
-    Requests under another route than that of its tables are refused.
+    Requests that take it to own other buckets than it does are refused.
 
     Args:
         num_workers: How many workers will join; None leaves it to them.
@@ -83,12 +83,12 @@ class Store:
         self.workers: Workers[Part] = Workers(
             num_workers=num_workers, on_over=on_over, recorder=self.recorder
         )
-        self._catalog = Catalog()
+        self._catalog = Catalog(self.id)
         self._changes = Order()  # of the tables: what is alone in it sees no push half done
 
     @property
     def route(self) -> Route | None:
-        """The route of the tables here, None while there is none."""
+        """What is known of who owns which bucket, None while there is no table."""
         return self._catalog.route
 
     def stats(self) -> list[TableStats]:
@@ -100,10 +100,10 @@ class Store:
 
         Raises:
             SpecMismatch: A table of that name with another spec is there.
-            RouteMismatch: The tables here were created under another route.
+            RouteMismatch: The tables here were created on other servers, or the
+                route does not know yet what has moved.
             ValueError: This server is not in the route.
         """
-        route.buckets_of(self.id)
         with self._changes.alone():
             return self._catalog.create(spec, route)
 
@@ -125,7 +125,7 @@ class Store:
         """Returns the rows of keys `[n]`, `[n, dim]` for each table.
 
         Args:
-            route: Fingerprint of the caller's route.
+            route: Fingerprint of this server's share, as the caller's route has it.
             keys: By table.
             insert: Whether a missing row is created. Its weights are returned
                 either way.
@@ -136,7 +136,7 @@ class Store:
 
         Raises:
             TableNotFound: There is no such table, or it is another by id.
-            RouteMismatch: The route is another.
+            RouteMismatch: This server owns other buckets.
             ValueError: A pull that waits names no rank, or one that has not joined.
             WorkerLost: A worker that is waited for is gone.
             Stopping: The server stops.
@@ -168,7 +168,7 @@ class Store:
         mean: a part of weight w counts w / total, one of weight 0 not at all.
 
         Args:
-            route: Fingerprint of the caller's route.
+            route: Fingerprint of this server's share, as the caller's route has it.
             gradients: Keys and gradients by table, the latter as rows or flat,
                 `[n * dim]`.
             step: From 1: which update of the tables this is. A worker's own
@@ -179,7 +179,7 @@ class Store:
 
         Raises:
             TableNotFound: There is no such table, or it is another by id.
-            RouteMismatch: The route is another.
+            RouteMismatch: This server owns other buckets.
             ValueError: Shapes do not agree, the step is out of range or not the
                 worker's next, or a weight is negative or comes without a rank.
             WorkerLost: A worker is gone; nothing of the step is applied.
@@ -236,11 +236,10 @@ class Store:
 
         Raises:
             TableNotFound: There is no such table.
-            RouteMismatch: The route is another.
+            RouteMismatch: This server owns other buckets.
         """
-        (table,), held = self._catalog.find(route, [name], ids)
-        assert held is not None, "a store with a table has a route"
-        return snapshots(table, held.buckets_of(self.id))
+        (table,), owned = self._catalog.find(route, [name], ids)
+        return snapshots(table, owned)
 
     def load(
         self, route: int, name: str, paths: Sequence[Path], *, ids: Mapping[str, int] = NO_IDS
@@ -248,7 +247,7 @@ class Store:
         """Replaces a table's rows by those in snapshots that this server owns.
 
         Args:
-            route: Fingerprint of the caller's route.
+            route: Fingerprint of this server's share, as the caller's route has it.
             name: Of the table.
             paths: Snapshots, in any order. All are checked before a row changes.
             ids: As in `pull`.
@@ -258,12 +257,10 @@ class Store:
 
         Raises:
             TableNotFound: There is no such table.
-            RouteMismatch: The route is another.
+            RouteMismatch: This server owns other buckets.
             SnapshotError: A snapshot is broken or of another table.
         """
-        (table,), held = self._catalog.find(route, [name], ids)
-        assert held is not None, "a store with a table has a route"
-        owned = held.buckets_of(self.id)
+        (table,), owned = self._catalog.find(route, [name], ids)
         for path in paths:
             read_snapshot(path, table.spec)
         with self._changes.alone():  # two loads of one table would mix their rows
@@ -278,7 +275,7 @@ class Store:
 
         Raises:
             TableNotFound: There is no such table.
-            RouteMismatch: The route is another.
+            RouteMismatch: This server owns other buckets.
         """
         (table,), _ = self._catalog.find(route, [name], NO_IDS)
         return table.export_rows(0, NUM_BUCKETS)
@@ -288,7 +285,7 @@ class Store:
 
         Raises:
             TableNotFound: There is no such table.
-            RouteMismatch: The route is another.
+            RouteMismatch: This server owns other buckets.
         """
         (table,), _ = self._catalog.find(route, [name], NO_IDS)
         with self._changes.alone():

@@ -192,7 +192,7 @@ class Client:
             where = slices_of(server, keys)
             if where:
                 reply = connection.data.pull(
-                    self._route.fingerprint,
+                    self._route.fingerprints[server],
                     {name: keys[name].keys[at] for name, at in where.items()},
                     insert=insert,
                     rank=rank,
@@ -258,7 +258,11 @@ class Client:
             if part or self._rank is not None:
                 replies.append(
                     connection.data.push(
-                        self._route.fingerprint, part, step=step, rank=self._rank, weight=weight
+                        self._route.fingerprints[server],
+                        part,
+                        step=step,
+                        rank=self._rank,
+                        weight=weight,
                     )
                 )
         await_all(replies)
@@ -286,8 +290,8 @@ class Client:
         Raises:
             ServerError: A server refused or failed.
         """
-        for connection in self._connections:
-            yield from connection.control.save(self._route.fingerprint, table)
+        for server, connection in enumerate(self._connections):
+            yield from connection.control.save(self._route.fingerprints[server], table)
 
     def load(self, table: str, paths: Sequence[Path]) -> int:
         """Replaces a table's rows by those in snapshots, saved by any number of servers.
@@ -308,10 +312,13 @@ class Client:
             raise CheckpointError(str(error)) from error
         except OSError as error:
             raise CheckpointError(f"a snapshot must be readable, got {error}") from error
-        fingerprint = self._route.fingerprint
 
         def load_part(connection: Connection) -> Reply[int]:
-            owned = self._route.buckets_of(connection.ref.id)
+            server_id = connection.ref.id
+            owned, fingerprint = (
+                self._route.buckets_of(server_id),
+                self._route.fingerprint_of(server_id),
+            )
             part = [path for path, held in buckets.items() if np.isin(owned, held).any()]
             return connection.control.load(fingerprint, table, part)
 
@@ -350,11 +357,11 @@ class Client:
 
     def export_rows(self, table: str) -> Rows:
         """Returns a copy of a table of this process, its rows in the order of their keys."""
-        return self._embedded().export_rows(self._route.fingerprint, table)
+        return self._embedded().export_rows(self._route.fingerprints[0], table)
 
     def import_rows(self, table: str, rows: Rows) -> None:
         """Replaces the rows of a table of this process."""
-        self._embedded().import_rows(self._route.fingerprint, table, rows)
+        self._embedded().import_rows(self._route.fingerprints[0], table, rows)
 
     def _embedded(self) -> EmbeddedTransport:
         control = self._connections[0].control

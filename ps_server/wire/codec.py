@@ -105,8 +105,11 @@ def _part(
 def route_to_message(route: Route) -> ps_pb2.Route:
     """Returns the message of a route."""
     servers = [ps_pb2.ServerRef(id=s.id, address=s.address) for s in route.servers]
-    owners = b"" if route.is_even else bytes_from_array(route.owners)
-    return ps_pb2.Route(servers=servers, owners=owners, version=route.version)
+    return ps_pb2.Route(
+        servers=servers,
+        owners=b"" if route.is_even else bytes_from_array(route.owners),
+        versions=bytes_from_array(route.versions) if route.versions.any() else b"",
+    )
 
 
 def route_from_message(message: ps_pb2.Route) -> Route:
@@ -115,5 +118,8 @@ def route_from_message(message: ps_pb2.Route) -> Route:
     Raises:
         ValueError: It names no server, one twice, or a bucket of none of them.
     """
-    servers = tuple(ServerRef(s.id, s.address) for s in message.servers)
-    return Route(servers, array_from_bytes(message.owners, np.uint16), message.version)
+    return Route(
+        tuple(ServerRef(s.id, s.address) for s in message.servers),
+        array_from_bytes(message.owners, np.uint16),
+        array_from_bytes(message.versions, np.uint32),
+    )

@@ -219,7 +219,7 @@ def scattered(addresses, spec):
     """Has the servers hold an empty table, each in any of its buckets."""
     with Client(addresses) as client:
         owners = np.random.default_rng(7).integers(0, len(addresses), 4096).astype(np.uint16)
-        held = Route(client._route.servers, owners, version=9)
+        held = Route(client._route.servers, owners)
         for connection in client._connections:
             connection.control.create_table(spec, held).result()
     return addresses

@@ -104,7 +104,7 @@ def test_route_that_the_servers_hold_is_taken_whatever_its_order_and_owners(serv
     """They are ours to choose for new tables alone: rows are where the held one says."""
     with Client(servers(3)) as client:
         held = Route(client._route.servers[::-1])
-        held = held.moved(range(0, 4096, 3), to=held.servers[1].id)
+        held = held.moved(range(0, 4096, 3), to=held.servers[1])
         for connection in client._connections:
             connection.control.create_table(SPEC, held).result()
     with Client(client.addresses) as other:

@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ps_server.route import Move, Route, ServerRef, even_owners, plan_moves
+from ps_server.route import (
+    Move,
+    Route,
+    ServerRef,
+    even_owners,
+    plan_moves,
+    share_fingerprint,
+)
 from ps_server.spec import NUM_BUCKETS
 
 
@@ -48,22 +55,30 @@ def test_bucket_b_of_n_servers_is_that_of_the_proto():
     route = route_of("a", "b", "c")
     assert all(route.owners[b] == b * 3 // 4096 for b in range(4096))
     assert route.is_even
-    assert route.version == 0
+    assert not route.versions.any()
 
 
-def test_fingerprint_is_of_ids_in_order_owners_and_version():
-    assert (
-        route_of("a", "b").fingerprint
-        == Route((ServerRef("a", "x:1"), ServerRef("b", "y:2"))).fingerprint
-        == Route(refs("a", "b"), even_owners(2)).fingerprint
-    )
-    base = route_of("a", "b")
-    others = [route_of(*ids) for ids in [("b", "a"), ("a",), ("a", "b", "c"), ("ab",)]]
-    others.append(Route(base.servers, version=1))
-    others += [base.moved([bucket], to="a") for bucket in (2048, 4095)]
-    prints = {route.fingerprint for route in [base, *others]}
+def test_fingerprint_is_of_a_server_and_what_it_owns_alone():
+    """So that a bucket that moves between two servers is nothing to a third."""
+    route = route_of("a", "b", "c")
+    moved = route.moved([0, 7], to=refs("b")[0])
+    assert moved.fingerprint_of("c") == route.fingerprint_of("c")
+    assert moved.fingerprint_of("a") != route.fingerprint_of("a")
+    assert moved.fingerprint_of("b") != route.fingerprint_of("b")
+    back = moved.moved([0, 7], to=refs("a")[0])
+    assert back != route
+    assert back.fingerprints == route.fingerprints
+    renamed = Route((ServerRef("c", "x:1"), *refs("a", "b")), (even_owners(3) + 1) % np.uint16(3))
+    assert renamed.fingerprint_of("c") == route.fingerprint_of("c")
+    assert route.fingerprint_of("a") == share_fingerprint("a", route.buckets_of("a"))
+
+
+def test_fingerprints_differ_by_server_and_by_every_bucket():
+    prints = {route_of(name).fingerprint_of(name) for name in ("a", "b", "ab")}
+    prints |= {share_fingerprint("a", np.delete(np.arange(4096), b)) for b in range(4096)}
+    prints |= {share_fingerprint("a", np.arange(0))}
     assert all(0 <= number < 2**64 for number in prints)
-    assert len(prints) == len(others) + 1
+    assert len(prints) == 3 + 4096 + 1
 
 
 def test_routes_are_equal_where_all_they_say_is():
@@ -71,8 +86,8 @@ def test_routes_are_equal_where_all_they_say_is():
     assert base == Route(refs("a", "b"), even_owners(2))
     assert hash(base) == hash(Route(refs("a", "b"), even_owners(2)))
     assert base != Route((ServerRef("a", "x:1"), ServerRef("b", "host-b:7000")))
-    assert base != Route(base.servers, version=1)
-    assert base.moved([0], to="a") != base.moved([4095], to="a")
+    assert base != Route(base.servers, versions=np.ones(4096, np.uint32))
+    assert base != base.moved([4095], to=refs("a")[0])
     assert base != "host-a:7000,host-b:7000"
 
 
@@ -81,51 +96,102 @@ def test_route_is_shown_by_its_addresses():
 
 
 def test_moved_buckets_are_the_targets_and_all_others_stay():
+    a, b, c = refs("a", "b", "c")
     base = route_of("a", "b", "c")
-    route = base.moved([0, 4095], to="b")
-    assert route.version == base.version + 1
-    assert not route.is_even
+    route = base.moved([0, 4095], to=b)
     expected = [b * 3 // 4096 for b in range(4096)]
     assert base.owners.tolist() == expected, "a route never changes"
     expected[0] = expected[4095] = 1
     assert route.owners.tolist() == expected
-    back = route.moved([0], to="a").moved([4095], to="c")
+    assert not route.is_even
+    assert np.flatnonzero(route.versions).tolist() == [0, 4095]
+    back = route.moved([0], to=a).moved([4095], to=c)
     assert back.is_even
-    assert back.version == 3
+    assert back.versions[[0, 1, 4095]].tolist() == [2, 0, 2]
 
 
-def test_owners_cannot_be_written_from_outside():
+def test_numbers_cannot_be_written_from_outside():
     given_owners = even_owners(2)
     route = Route(refs("a", "b"), given_owners)
-    with pytest.raises(ValueError, match="read-only"):
-        route.owners[0] = 1
+    for array in (route.owners, route.versions):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 1
     given_owners[0] = 1
     assert route.owners[0] == 0
 
 
 def test_server_comes_without_buckets_and_leaves_without():
+    (c,) = refs("c")
     base = route_of("a", "b")
-    grown = base.with_servers(refs("c"))
-    assert grown.version == 1
+    grown = base.with_server(c)
     assert counts_of(grown) == [2048, 2048, 0]
-    moved = grown.moved(base.buckets_of("a"), to="c")
-    left = moved.without_servers(["a"])
-    assert left.version == 3
+    assert grown.with_server(c) is grown
+    assert grown.without_idle() == base
+    left = base.moved(base.buckets_of("a"), to=c).without_idle()
     assert left.servers == refs("b", "c")
     assert left.buckets_of("c").tolist() == base.buckets_of("a").tolist()
     assert left.buckets_of("b").tolist() == base.buckets_of("b").tolist()
+    assert left.versions.tolist() == [1] * 2048 + [0] * 2048
 
 
-def test_server_that_owns_a_bucket_cannot_leave():
-    with pytest.raises(ValueError, match="must own nothing before it leaves, got b with 2048"):
-        route_of("a", "b").without_servers(["b"])
+def wander(route, targets, rng):
+    """Yields routes, each after a bucket of a few has moved once more."""
+    for _ in range(6):
+        route = route.moved([int(rng.integers(4))], to=targets[rng.integers(len(targets))])
+        yield route
+
+
+@given(seed=st.integers(0, 2**32 - 1))
+def test_two_that_know_different_moves_know_together_the_last_of_each_bucket(seed):
+    """Moves of one bucket are one after another; who hears of which is any of them."""
+    rng = np.random.default_rng(seed)
+    history = [route_of("a", "b"), *wander(route_of("a", "b"), refs("a", "b", "c", "d"), rng)]
+    heard = [
+        history[0],
+        history[0],
+    ]  # what two know, having merged some of the moves of some buckets
+    expected = [{}, {}]
+    for who in range(2):
+        for bucket in range(4):
+            latest = history[rng.integers(len(history))]
+            number, version = latest.owners[bucket], latest.versions[bucket]
+            owners, versions = heard[who].owners.copy(), heard[who].versions.copy()
+            whole = heard[who].with_server(latest.servers[number])
+            owners[bucket] = whole.servers.index(latest.servers[number])
+            versions[bucket] = version
+            heard[who] = Route(whole.servers, owners, versions)
+            expected[who][bucket] = (int(version), latest.servers[number].id)
+    for first, second in (heard, heard[::-1]):
+        assert first.is_of_job(second)
+        merged = first.merged(second)
+        for bucket in range(4):
+            owner = merged.servers[merged.owners[bucket]].id
+            found = (int(merged.versions[bucket]), owner)
+            assert found == max(expected[0][bucket], expected[1][bucket])
+        assert merged.servers[: len(first.servers)] == first.servers
+        assert {s.id for s in merged.servers} == {s.id for r in heard for s in r.servers}
+        assert merged.owners[4:].tolist() == [b * 2 // 4096 for b in range(4, 4096)]
+        assert merged.merged(first) == merged.merged(second) == merged
+
+
+def test_merged_servers_keep_the_names_by_which_they_are_known_here():
+    here = Route((ServerRef("a", "localhost:1"), ServerRef("b", "localhost:2")))
+    there = Route((ServerRef("b", "far:2"), ServerRef("a", "far:1")), 1 - even_owners(2))
+    assert here.merged(there) == here
+
+
+def test_routes_of_two_jobs_cannot_be_merged():
+    """Same servers in another order, one server more: two owners of a bucket from the start."""
+    for other in (route_of("b", "a"), route_of("a", "b", "c"), route_of("a")):
+        assert not route_of("a", "b").is_of_job(other)
+        with pytest.raises(ValueError, match=r"got bucket \d+ in version 0 on host-"):
+            route_of("a", "b").merged(other)
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        lambda route: route.moved([0], to="x"),
-        lambda route: route.without_servers(["x"]),
+        lambda route: route.fingerprint_of("x"),
         lambda route: plan_moves(route, ["a", "x"]),
         lambda route: route.buckets_of("x"),
     ],
@@ -136,7 +202,7 @@ def test_stranger_is_refused(change):
 
 
 def test_three_servers_of_two_take_the_last_third_of_each():
-    route = route_of("a", "b").with_servers(refs("c"))
+    route = route_of("a", "b").with_server(*refs("c"))
     moves = plan_moves(route, ["a", "b", "c"])
     assert {move.target for move in moves} == {"c"}
     from_a = [move.bucket for move in moves if move.source == "a"]
@@ -175,7 +241,8 @@ def test_fewest_moves_lead_to_equal_shares_of_the_targets(num_servers, targets, 
     assert len({move.bucket for move in moves}) == len(moves), "a bucket moves once"
     moved = route
     for target in targets:
-        moved = moved.moved([move.bucket for move in moves if move.target == target], to=target)
+        part = [move.bucket for move in moves if move.target == target]
+        moved = moved.moved(part, to=refs(target)[0])
     for move in moves:
         assert move.bucket in route.buckets_of(move.source)
     counts = dict(zip(ids, counts_of(moved), strict=True))
@@ -211,22 +278,19 @@ def test_more_servers_than_buckets_are_refused():
 
 
 @pytest.mark.parametrize(
-    ("owners", "message"),
+    ("numbers", "message"),
     [
-        (np.zeros(4095, np.uint16), r"each of 4096 buckets, got uint16 \[4095\]"),
-        (np.zeros((2, 2048), np.uint16), r"got uint16 \[2, 2048\]"),
-        (np.zeros(4096, np.int64), r"got int64 \[4096\]"),
+        ({"owners": np.zeros(4095, np.uint16)}, r"one uint16 owner .*, got uint16 \[4095\]"),
+        ({"owners": np.zeros((2, 2048), np.uint16)}, r"got uint16 \[2, 2048\]"),
+        ({"owners": np.zeros(4096, np.int64)}, r"got int64 \[4096\]"),
+        ({"versions": np.zeros(1, np.uint32)}, r"one uint32 version .*, got uint32 \[1\]"),
+        ({"versions": np.zeros(4096, np.uint16)}, r"one uint32 version .*, got uint16 \[4096\]"),
         (
-            np.arange(4096, dtype=np.uint16) // 2000,
+            {"owners": np.arange(4096, dtype=np.uint16) // 2000},
             "one of 2 servers, got server 2 for bucket 4000",
         ),
     ],
 )
-def test_owners_of_another_shape_or_of_no_server_are_refused(owners, message):
+def test_numbers_of_another_shape_or_of_no_server_are_refused(numbers, message):
     with pytest.raises(ValueError, match=message):
-        Route(refs("a", "b"), owners)
-
-
-def test_version_below_zero_is_refused():
-    with pytest.raises(ValueError, match="at least 0, got version=-1"):
-        Route(refs("a"), version=-1)
+        Route(refs("a", "b"), **numbers)

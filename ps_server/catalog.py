@@ -2,7 +2,6 @@
 
 import dataclasses
 import logging
-import secrets
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -86,8 +85,8 @@ class Catalog:
             tables = [(table, self._ids[name]) for name, table in sorted(self._tables.items())]
         return [_stats_of(table, table_id) for table, table_id in tables]
 
-    def create(self, spec: TableSpec, route: Route) -> TableStats:
-        """Creates a table, or attaches to the one there.
+    def holds(self, spec: TableSpec, route: Route) -> bool:
+        """Returns whether a table is there already.
 
         Raises:
             SpecMismatch: A table of that name with another spec is there.
@@ -100,15 +99,29 @@ class Catalog:
                     f"got the servers {route}; name the same servers, or drop the tables first"
                 )
             table = self._tables.get(spec.name)
-            if table is None:
-                table = self._tables[spec.name] = Table(spec)
-                self._ids[spec.name] = secrets.randbelow(2**64 - 1) + 1
-                self._route = route
-                optimizer = type(spec.optimizer).__name__
-                logger.info("created table %s, dim %d, %s", spec.name, spec.dim, optimizer)
-            elif table.spec != spec:
+            if table is not None and table.spec != spec:
                 raise SpecMismatch(_difference(table.spec, spec))
-            table_id = self._ids[spec.name]
+            return table is not None
+
+    def create(self, spec: TableSpec, route: Route, *, table_id: int) -> None:
+        """Creates a table that `holds` has not found."""
+        with self._lock:
+            assert spec.name not in self._tables
+            self._tables[spec.name] = Table(spec)
+            self._ids[spec.name] = table_id
+            self._route = route
+        optimizer = type(spec.optimizer).__name__
+        logger.info("created table %s, dim %d, %s", spec.name, spec.dim, optimizer)
+
+    def table(self, name: str) -> Table:
+        """Returns a table that is here."""
+        with self._lock:
+            return self._tables[name]
+
+    def stats_of(self, name: str) -> TableStats:
+        """Returns what one table holds."""
+        with self._lock:
+            table, table_id = self._tables[name], self._ids[name]
         return _stats_of(table, table_id)
 
     def drop(self, name: str) -> None:
@@ -118,6 +131,10 @@ class Catalog:
                 logger.info("dropped table %s", name)
             if not self._tables:
                 self._route = None
+
+    def __contains__(self, name: str) -> bool:
+        """Returns whether a table of that name is here."""
+        return name in self._tables
 
     def find(
         self, route: int, names: Sequence[str] | Mapping[str, object], ids: Mapping[str, int]

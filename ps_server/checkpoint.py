@@ -1,201 +1,318 @@
-"""A snapshot: the rows of a range of buckets in one Arrow IPC file.
+"""A server's checkpoint: all that it holds at one moment, in one folder.
 
-docs/checkpoint_format.md describes the file. Two lines read one::
-
-    with pyarrow.OSFile("buckets-0000-0255.arrow") as file:
-        rows = pyarrow.ipc.open_file(file).read_all()
+docs/checkpoint_format.md describes the folder. What changed after that moment is in the journal.
 """
 
+import io
 import json
+import logging
+import mmap
+import os
 import re
-import zlib
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
-from ps_server.keys import bucket_of
-from ps_server.spec import NUM_BUCKETS, TableSpec
-from ps_server.table import Rows, Table
+from ps_server.keys import crc32c
 
 __all__ = [
-    "MAX_STEP",
-    "SnapshotError",
-    "buckets_of_snapshot",
-    "read_snapshot",
-    "rows_within",
-    "snapshots",
+    "KEEP",
+    "Checkpoint",
+    "CheckpointError",
+    "Contents",
+    "checkpoint_numbers",
+    "newest_checkpoint",
+    "remove_leftovers",
+    "write_checkpoint",
 ]
 
-FORMAT = "hetero_pipe-snapshot-v1"
-BUCKETS_PER_SNAPSHOT = 256
-MAX_STEP = 2**32 - 1
+logger = logging.getLogger(__name__)
+
+FORMAT = "ps_server-checkpoint-v1"
+MANIFEST = "manifest.json"
+
+KEEP = 2
+"""How many there are: the newest, and one more should the disk have damaged it."""
+
+# What a name begins with that is no checkpoint yet, or none any more.
+_LEFT = "."
+
+Write = Callable[[int, memoryview], int]
+"""Writes bytes to a descriptor and returns how many, as `os.write`."""
 
 
-class SnapshotError(Exception):
-    """A snapshot is broken or of another table; the message names the file."""
+class CheckpointError(Exception):
+    """A checkpoint is damaged; the message names the file."""
 
 
-def snapshots(table: Table, owned: range) -> Iterator[tuple[str, bytes]]:
-    """Yields the file name and content of each snapshot of a table.
+@dataclass(frozen=True, eq=False)
+class Contents:
+    """What goes into a checkpoint.
 
-    A snapshot is of one moment for each row; pushes that run meanwhile may be
-    in one row and not in another.
+    Attributes:
+        state: All but arrays and rows; what JSON has.
+        arrays: By name, which is one of a file.
+        tables: Of each table its name, and the name and content of its
+            snapshots. Read once, one after the other.
+    """
+
+    state: Mapping[str, Any]  # JSON
+    arrays: Mapping[str, NDArray[Any]]
+    tables: Iterable[tuple[str, Iterable[tuple[str, bytes]]]]
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """A checkpoint whose files were all found whole.
+
+    Attributes:
+        path: The folder.
+        number: Of the first record of the journal that is not in it.
+        state: All but arrays and rows, as JSON has it.
+        arrays: By name.
+        snapshots: The files of each table, by its name.
+    """
+
+    path: Path
+    number: int
+    state: Mapping[str, Any]  # JSON
+    arrays: Mapping[str, NDArray[Any]]
+    snapshots: Mapping[str, tuple[Path, ...]]
+
+
+def write_checkpoint(
+    folder: Path, number: int, contents: Contents, *, write: Write = os.write
+) -> Path:
+    """Writes a checkpoint; it is in its place when all of it is on the disk, or not at all.
+
+    Older ones are then removed, but for the last `KEEP`.
 
     Args:
-        table: What to save.
-        owned: Buckets to save, those that this server owns.
-    """
-    for first in range(0, NUM_BUCKETS, BUCKETS_PER_SNAPSHOT):
-        start, stop = max(first, owned.start), min(first + BUCKETS_PER_SNAPSHOT, owned.stop)
-        if start < stop:
-            rows = table.export_rows(start, stop)
-            if len(rows.keys):
-                yield f"buckets-{start:04d}-{stop - 1:04d}.arrow", _encode(table.spec, rows)
+        folder: Of the checkpoints; created if missing.
+        number: Of the first record of the journal that is not in it.
+        contents: What the server holds.
+        write: Writes bytes.
 
-
-def buckets_of_snapshot(name: str) -> range:
-    """Returns the buckets that a snapshot of this file name holds.
+    Returns:
+        Where it is. One of that number that was there and is whole stays.
 
     Raises:
-        SnapshotError: It is not the name of a snapshot.
-
-    >>> buckets_of_snapshot("buckets-0256-0511.arrow")
-    range(256, 512)
+        OSError: A file cannot be written. Nothing of it is left.
     """
-    match = re.fullmatch(r"buckets-(\d{4})-(\d{4})\.arrow", name)
-    if match is None:
-        raise SnapshotError(f"a snapshot is named buckets-FIRST-LAST.arrow, got {name!r}")
-    return range(int(match[1]), int(match[2]) + 1)
-
-
-def read_snapshot(path: Path, spec: TableSpec) -> Rows:
-    """Returns the rows of a snapshot.
-
-    Args:
-        path: The file.
-        spec: The table that will hold the rows.
-
-    Raises:
-        SnapshotError: The file cannot be read, or its rows do not fit the table.
-    """
+    path = folder / _name_of(number)
+    if path.exists():  # the same records make the same state
+        try:
+            return _read(path).path
+        except CheckpointError:
+            _remove(path)
+    folder.mkdir(parents=True, exist_ok=True)
+    unfinished = folder / f"{_LEFT}{path.name}"
+    shutil.rmtree(unfinished, ignore_errors=True)
     try:
-        with pa.memory_map(str(path)) as file:
-            table = pa.ipc.open_file(file).read_all()
-        # Without it, a row count that is too large reads past the end of the buffers.
-        table.validate(full=True)
-        described = json.loads(table.schema.metadata[b"hetero_pipe"])
-        found, crc = described["format"], described["crc32"]
-        if found == FORMAT:
-            saved = TableSpec.from_dict(described["table"])
-    except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
-        raise SnapshotError(
-            f"a snapshot must be an Arrow file written by save, got {error} in {path}; "
-            "the file is damaged, load another checkpoint"
-        ) from error
-    if found != FORMAT:
-        raise SnapshotError(
-            f"a snapshot must have format {FORMAT}, got {found!r} in {path}; load it with the "
-            "version that saved it"
-        )
-    if saved.dim != spec.dim or type(saved.optimizer) is not type(spec.optimizer):
-        raise SnapshotError(
-            f"rows of dim={saved.dim} with {type(saved.optimizer).__name__} do not fit table "
-            f"{spec.name!r} of dim={spec.dim} with {type(spec.optimizer).__name__}, in {path}; "
-            "build the model as it was saved"
-        )
-    schema = _schema(spec)
-    if not table.schema.equals(schema) or any(column.null_count for column in table.columns):
-        raise SnapshotError(
-            f"a snapshot of this table must have the columns {_columns(schema)} without nulls, got "
-            f"{_columns(table.schema)} in {path}; load another checkpoint"
-        )
-    rows = Rows(
-        keys=table["key"].to_numpy(),
-        weights=_matrix(table["weights"], spec.dim),
-        state=(
-            _matrix(table["state"], spec.dim * spec.optimizer.state_per_weight)
-            if spec.optimizer.state_per_weight
-            else np.empty((len(table), 0), np.float32)
-        ),
-        num_pushes=table["num_pushes"].to_numpy(),
-        steps=table["step"].to_numpy(),
-    )
-    if (actual := _crc(rows)) != crc:
-        raise SnapshotError(
-            f"a snapshot's rows must have CRC {crc}, got {actual} in {path}; the file is damaged, "
-            "load another checkpoint"
-        )
-    if len(rows) and rows.steps.max() > MAX_STEP:
-        raise SnapshotError(
-            f"a row's step must be at most {MAX_STEP}, got {rows.steps.max()} in {path}; "
-            "load another checkpoint"
-        )
-    return rows
+        _write_all(unfinished, number, contents, write)
+        unfinished.rename(path)
+    except BaseException:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise
+    _sync(folder)
+    for old in checkpoint_numbers(folder)[:-KEEP]:
+        try:
+            _remove(folder / _name_of(old))
+        except OSError as error:  # it does no harm, and the next one tries again
+            logger.warning("an old checkpoint stays, it cannot be removed: %s", error)
+    return path
 
 
-def rows_within(rows: Rows, buckets: range) -> Rows:
-    """Returns the rows whose keys lie in the buckets."""
-    bucket = bucket_of(rows.keys)
-    inside = (bucket >= buckets.start) & (bucket < buckets.stop)
-    if inside.all():
-        return rows
-    return Rows(*(column[inside] for column in vars(rows).values()))
+def _write_all(folder: Path, number: int, contents: Contents, write: Write) -> None:
+    files = {}
 
+    def add(name: str, data: bytes | memoryview) -> None:
+        _write_file(folder / name, data, write)
+        files[name] = {"bytes": len(data), "crc32c": crc32c(data)}
 
-def _encode(spec: TableSpec, rows: Rows) -> bytes:
-    columns = {
-        "key": pa.array(rows.keys),
-        "weights": _lists(rows.weights),
-        **({"state": _lists(rows.state)} if rows.state.shape[1] else {}),
-        "num_pushes": pa.array(rows.num_pushes),
-        "step": pa.array(rows.steps),
+    names = []
+    for table, snapshots in contents.tables:
+        names.append(table)
+        for name, data in snapshots:
+            add(f"tables/{table}/{name}", data)
+    for name, array in contents.arrays.items():
+        content = io.BytesIO()
+        np.save(content, array, allow_pickle=False)
+        add(f"arrays/{name}.npy", content.getbuffer())
+    manifest = {
+        "format": FORMAT,
+        "number": number,
+        "state": contents.state,
+        "tables": names,
+        "files": files,
     }
-    described = {"format": FORMAT, "table": spec.to_dict(), "crc32": _crc(rows)}
-    metadata = {"hetero_pipe": json.dumps(described)}
-    table = pa.table(columns, schema=_schema(spec)).replace_schema_metadata(metadata)
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, table.schema) as writer:
-        writer.write_table(table)
-    data: bytes = sink.getvalue().to_pybytes()
-    return data
+    manifest = {**manifest, "crc32c": _crc_of(manifest)}
+    folder.mkdir(exist_ok=True)
+    _write_file(folder / MANIFEST, json.dumps(manifest, indent=2).encode(), write)
+    for inner in (*filter(Path.is_dir, folder.rglob("*")), folder):
+        _sync(inner)
 
 
-def _crc(rows: Rows) -> int:
-    """Returns the CRC-32 of the rows' columns, one after the other. Arrow has none of its own."""
-    crc = 0
-    for column in vars(rows).values():
-        crc = zlib.crc32(column, crc)
-    return crc
+def _write_file(path: Path, data: bytes | memoryview, write: Write) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    try:
+        left = memoryview(data)
+        while left:
+            left = left[write(file, left) :]
+        os.fsync(file)
+    finally:
+        os.close(file)
 
 
-def _schema(spec: TableSpec) -> Any:  # pyarrow has no stubs
-    def floats(width: int) -> Any:
-        return pa.list_(pa.float32(), width)
+def newest_checkpoint(folder: Path, *, first_record: int) -> Checkpoint | None:
+    """Returns the newest checkpoint that is whole, None if there is none at all.
 
-    state = spec.optimizer.state_per_weight * spec.dim
-    return pa.schema(
-        [
-            ("key", pa.uint64()),
-            ("weights", floats(spec.dim)),
-            *([("state", floats(state))] if state else []),
-            ("num_pushes", pa.uint32()),
-            ("step", pa.uint64()),
-        ]
+    One that is damaged is passed over, with a warning and under the name
+    NAME.broken, if an older one is whole and the journal goes on from there,
+    or goes back to the beginning. Otherwise its changes would be lost.
+
+    Args:
+        folder: Of the checkpoints.
+        first_record: Number of the oldest record that the journal has.
+
+    Raises:
+        CheckpointError: It is damaged, and no other way leads to the same state.
+    """
+    broken = []
+    for number in reversed(checkpoint_numbers(folder)):
+        path = folder / _name_of(number)
+        try:
+            found = _read(path)
+        except CheckpointError as error:
+            broken.append((path, error))
+            continue
+        if broken and number < first_record:
+            raise CheckpointError(
+                f"{broken[0][1]}; and the journal begins with record {first_record}, too late for "
+                f"the older checkpoint {path.name}"
+            ) from broken[0][1]
+        _set_aside(broken)
+        return found
+    if broken and first_record > 1:
+        raise broken[0][1]
+    _set_aside(broken)
+    return None
+
+
+def _set_aside(broken: Iterable[tuple[Path, CheckpointError]]) -> None:
+    for path, error in broken:
+        logger.warning("%s; the journal makes up for it", error)
+        aside = path.with_name(f"{path.name}.broken")
+        shutil.rmtree(aside, ignore_errors=True)
+        path.rename(aside)
+
+
+def checkpoint_numbers(folder: Path) -> list[int]:
+    """Returns the number of each checkpoint that is there, whole or not, in order."""
+    if not folder.is_dir():
+        return []
+    names = (re.fullmatch(r"checkpoint-(\d{20})", path.name) for path in folder.iterdir())
+    return sorted(int(match[1]) for match in names if match)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Removes what a crash left in the middle of writing or removing a checkpoint."""
+    for path in folder.glob(f"{_LEFT}checkpoint-*"):
+        shutil.rmtree(path)
+
+
+def _read(path: Path) -> Checkpoint:
+    """Returns a checkpoint, after checking every file of it.
+
+    Raises:
+        CheckpointError: A file is missing or damaged.
+    """
+    manifest = _read_manifest(path / MANIFEST)
+    snapshots: dict[str, list[Path]] = {name: [] for name in manifest["tables"]}
+    arrays = {}
+    for name, expected in manifest["files"].items():
+        file = path / name
+        _check(file, expected)
+        kind, *_ = parts = Path(name).parts
+        if kind == "tables":
+            snapshots[parts[1]].append(file)
+        else:
+            arrays[file.stem] = np.load(file, allow_pickle=False)
+    return Checkpoint(
+        path=path,
+        number=manifest["number"],
+        state=manifest["state"],
+        arrays=arrays,
+        snapshots={name: tuple(files) for name, files in snapshots.items()},
     )
 
 
-def _columns(schema: Any) -> str:  # pyarrow has no stubs
-    return ", ".join(f"{field.name}: {field.type}" for field in schema)
+def _read_manifest(path: Path) -> dict[str, Any]:  # JSON
+    try:
+        manifest = json.loads(path.read_bytes())
+        crc = manifest.pop("crc32c")
+        is_whole = crc == _crc_of(manifest)
+        found = manifest["format"]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(
+            f"a checkpoint must have a manifest, got {error!r} for {path}; the file is damaged"
+        ) from error
+    if not is_whole:
+        raise CheckpointError(
+            f"a manifest must have the CRC {crc} that it names, got {_crc_of(manifest)} for "
+            f"{path}; the file is damaged"
+        )
+    if found != FORMAT:
+        raise CheckpointError(
+            f"a checkpoint must have format {FORMAT}, got {found!r} in {path}; start the server in "
+            "the version that wrote it"
+        )
+    assert isinstance(manifest, dict), "a list has no fields"
+    return manifest
 
 
-def _lists(matrix: NDArray[np.float32]) -> Any:  # pyarrow has no stubs
-    return pa.FixedSizeListArray.from_arrays(pa.array(matrix.ravel()), matrix.shape[1])
+def _check(path: Path, expected: Mapping[str, int]) -> None:
+    try:
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            data = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) if size else b""
+    except OSError as error:
+        raise CheckpointError(
+            f"a checkpoint must have all its files, got {error.strerror} for {path}"
+        ) from error
+    crc = crc32c(memoryview(data))
+    if (size, crc) != (expected["bytes"], expected["crc32c"]):
+        raise CheckpointError(
+            f"a file must have {expected['bytes']} bytes with CRC {expected['crc32c']}, got {size} "
+            f"with {crc} for {path}; the file is damaged"
+        )
 
 
-def _matrix(column: Any, width: int) -> NDArray[np.float32]:  # pyarrow has no stubs
-    flat = column.combine_chunks().flatten().to_numpy()
-    return np.ascontiguousarray(flat.reshape(len(column), width), dtype=np.float32)
+def _crc_of(manifest: Mapping[str, Any]) -> int:  # JSON
+    return crc32c(json.dumps(manifest, sort_keys=True).encode())
+
+
+def _name_of(number: int) -> str:
+    return f"checkpoint-{number:020d}"
+
+
+def _remove(path: Path) -> None:
+    """Removes a checkpoint; a crash in the middle leaves none that looks damaged."""
+    gone = path.with_name(f"{_LEFT}{path.name}.old")
+    shutil.rmtree(gone, ignore_errors=True)
+    path.rename(gone)
+    shutil.rmtree(gone)
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -2,7 +2,9 @@
 
 import argparse
 import logging
+import math
 import os
+import re
 import signal
 import socket
 import sys
@@ -14,9 +16,12 @@ from pathlib import Path
 import grpc
 from google import protobuf
 
+from ps_server.checkpoint import CheckpointError
+from ps_server.durable import JOURNAL_LIMIT
+from ps_server.journal import JournalError
 from ps_server.memory import keep_freed_memory, share_one_heap
-from ps_server.server import Server
-from ps_server.store import MAX_WORKERS
+from ps_server.server import REJOIN_SECONDS, Server
+from ps_server.store import MAX_WORKERS, SnapshotError
 from ps_server.table import COMPILER
 from ps_server.version import VERSION
 
@@ -34,7 +39,8 @@ DESCRIPTION = """\
 A parameter server: holds the embedding tables of a training job and serves them
 over gRPC. Start one or more, on one host or several, then name them all to the
 trainer: --servers HOST:PORT,HOST:PORT. Tables live in memory until the server
-stops; a trainer saves them with its --save.
+stops; a trainer saves them with its --save. With --durability process they also
+come back after a kill: start the server again with the same --data-dir.
 """
 
 EPILOG = """\
@@ -42,6 +48,7 @@ examples:
   ps-server                                    listen on 127.0.0.1:7000
   ps-server --listen 127.0.0.1:0               pick a free port and print it
   ps-server --listen 10.0.0.5:7000 --data-dir /var/lib/ps-server
+  ps-server --data-dir /var/lib/ps-server --durability process
 
 It prints "listening on HOST:PORT" when it is ready. Ctrl-C or SIGTERM stops it:
 requests under way end, the exit code is 0. With --num-workers it stops by itself
@@ -68,8 +75,32 @@ def _parser() -> argparse.ArgumentParser:
         "--data-dir",
         metavar="DIR",
         type=Path,
-        help="this server's own folder, where a checkpoint that is loaded waits until all of it "
-        "has arrived; created if missing (default: a temporary folder, removed at the end)",
+        help="this server's own folder, for its journal and checkpoints, and where a checkpoint "
+        "that is loaded waits until all of it has arrived; created if missing (default: a "
+        "temporary folder, removed at the end)",
+    )
+    parser.add_argument(
+        "--durability",
+        choices=["none", "process"],
+        default="none",
+        help="what a kill leaves of what was answered: none of it, or with process all of it, by a "
+        "journal and checkpoints in --data-dir, from which the next start of this server goes on; "
+        "they do not outlive a loss of power (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--journal-limit",
+        metavar="SIZE",
+        type=_size,
+        default=JOURNAL_LIMIT,
+        help="with --durability process: write a checkpoint when the journal has grown by this "
+        "much, such as 512MiB; less makes recovery faster, and the disk busier (default: 1GiB)",
+    )
+    parser.add_argument(
+        "--rejoin-seconds",
+        metavar="SECONDS",
+        type=_seconds,
+        help="how long others wait for a worker whose connection broke to come back, before it is "
+        f"lost (default: {REJOIN_SECONDS:g} with --durability process, otherwise 0)",
     )
     parser.add_argument(
         "--num-workers",
@@ -102,6 +133,28 @@ def _address(text: str) -> str:
     return text
 
 
+_SIZES = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+
+
+def _size(text: str) -> int:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([A-Za-z]+)", text)
+    if match is None or match[2] not in _SIZES:
+        raise argparse.ArgumentTypeError(
+            f"a size is a number and {', '.join(_SIZES)}, such as 512MiB, got {text!r}"
+        )
+    return round(float(match[1]) * _SIZES[match[2]])
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"seconds are a number from 0 on, got {text!r}")
+    return seconds
+
+
 def _count(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= MAX_WORKERS:
         raise argparse.ArgumentTypeError(
@@ -112,7 +165,14 @@ def _count(text: str) -> int:
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Runs a server until it is told to stop or its workers have left; returns the exit code."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    is_durable = options.durability == "process"
+    if is_durable and options.data_dir is None:
+        parser.error(
+            "--durability process needs a folder that the next start finds again; name it with "
+            "--data-dir DIR"
+        )
     logging.basicConfig(
         level=options.log_level.upper(),
         stream=sys.stderr,
@@ -128,6 +188,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
             data_dir=options.data_dir,
             num_workers=options.num_workers,
             on_over=on_over,
+            journal_limit=options.journal_limit if is_durable else None,
+            rejoin_seconds=options.rejoin_seconds,
         ) as server:
             _say(f"listening on {server.address}")
             ending = endings.recv(1)
@@ -136,7 +198,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
             force = threading.Timer(FORCE_SECONDS, _end_at_once, [code])
             force.daemon = True
             force.start()
-    except OSError as error:
+    except (OSError, JournalError, CheckpointError, SnapshotError) as error:
         print(f"ps-server: error: {error}", file=sys.stderr)
         return 1
     force.cancel()

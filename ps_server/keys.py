@@ -1,11 +1,12 @@
 """Keys: from a slot's values to keys, and from a batch's keys to servers.
 
-The native work that a client shares with the servers. All functions are pure
+The native work that a client shares with the servers, checksums among it. All functions are pure
 and release the GIL; the arrays they return start at a multiple of 64 bytes.
 Arrays are taken as they are, C-contiguous and of the dtype that is written.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,7 @@ __all__ = [
     "Dedup",
     "KeyIndex",
     "bucket_of",
+    "crc32c",
     "dedup",
     "hash_integers",
     "hash_text",
@@ -167,3 +169,24 @@ def hash_integers(values: NDArray[np.int64] | NDArray[np.uint64], seed: int) -> 
     True
     """
     return _native.hash_integers(values, seed)
+
+
+def crc32c(data: bytes | bytearray | memoryview | NDArray[Any], crc: int = 0) -> int:
+    """Returns the CRC-32C (Castagnoli) of bytes.
+
+    By the CPU's instruction where it has one: 1 MB takes 0.15 ms.
+
+    Args:
+        data: Contiguous, of any type that exposes its bytes.
+        crc: The checksum of what comes before `data`, to go on from it.
+
+    Raises:
+        TypeError: `data` exposes no bytes, or `crc` is not of 32 bits.
+        BufferError, ValueError: It is not contiguous, as the type has it.
+
+    >>> hex(crc32c(b"123456789"))
+    '0xe3069283'
+    >>> crc32c(b"6789", crc32c(b"12345")) == crc32c(b"123456789")
+    True
+    """
+    return _native.crc32c(data, crc)

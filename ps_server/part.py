@@ -4,20 +4,27 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-__all__ = ["Gradients", "Part", "mean_of_parts"]
+from ps_server.change import Gradients, Origin
 
-Gradients = Mapping[str, tuple[NDArray[np.uint64], NDArray[np.float32]]]
-"""Keys `[n]` and gradients, `[n, dim]` or flat, by table."""
+__all__ = ["Part", "mean_of_parts"]
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """What one worker pushes of a step, and the tables that it means."""
+    """What one worker pushes of a step, or all of it.
+
+    Attributes:
+        gradients: By table.
+        ids: Of the tables that are meant; one that is not named may be any.
+        rank: Of the worker, if it has joined: its clock moves.
+        origin: Which push it is, if the worker says so.
+    """
 
     gradients: Gradients
     ids: Mapping[str, int]
+    rank: int | None = None
+    origin: Origin | None = None
 
 
 def mean_of_parts(parts: Sequence[tuple[float, Part]]) -> Gradients:
@@ -30,7 +37,7 @@ def mean_of_parts(parts: Sequence[tuple[float, Part]]) -> Gradients:
         parts: Weight and part of each worker; those of weight 0 do not count.
 
     Returns:
-        All keys and gradients, flat, of each table, part after part.
+        All keys and gradients of each table, part after part.
     """
     total = sum(weight for weight, _ in parts)
     return _joined(
@@ -48,7 +55,8 @@ def _scaled(gradients: Gradients, share: float) -> Gradients:
 
 
 def _joined(parts: Sequence[Gradients]) -> Gradients:
-    """Returns all keys and gradients, flat, of each table, part after part."""
+    if len(parts) == 1:  # nothing to copy
+        return parts[0]
     names = dict.fromkeys(name for part in parts for name in part)
     joined = {}
     for name in names:

@@ -16,11 +16,12 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from ps_server.durable import Durable, Identity
 from ps_server.service import LOAD_PREFIX, Service
 from ps_server.store import MAX_WORKERS, Store
 from ps_server.wire import MAX_MESSAGE_BYTES, ps_pb2, ps_pb2_grpc
 
-__all__ = ["Server"]
+__all__ = ["REJOIN_SECONDS", "Server"]
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +34,9 @@ SERVICE = ps_pb2.DESCRIPTOR.services_by_name["ParameterServer"].full_name
 NUM_THREADS = 16 + 3 * MAX_WORKERS
 
 GRACE_SECONDS = 3.0
+
+REJOIN_SECONDS = 30.0
+"""How long a worker of a durable server may be away, by default."""
 
 
 class Server:
@@ -48,10 +52,18 @@ class Server:
         num_workers: How many workers will join; None leaves it to them.
         on_over: Called, of any thread, when they have left, with whether all
             said goodbye.
+        journal_limit: Bytes of journal after which a checkpoint is written, of
+            a server that comes back with all that it answered; None keeps no
+            journal. Needs a `data_dir`.
+        rejoin_seconds: How long a worker whose connection broke may be away
+            before it is lost; None is 30 s with a journal, otherwise 0.
 
     Raises:
         OSError: The address cannot be listened on, or another server has the
             folder.
+        JournalError, CheckpointError, SnapshotError: What an earlier process
+            has left in the folder is damaged.
+        ValueError: A journal has no `data_dir`.
     """
 
     def __init__(
@@ -61,7 +73,14 @@ class Server:
         data_dir: Path | None = None,
         num_workers: int | None = None,
         on_over: Callable[[bool], None] | None = None,
+        journal_limit: int | None = None,
+        rejoin_seconds: float | None = None,
     ) -> None:
+        if journal_limit is not None and data_dir is None:
+            raise ValueError("a journal needs a folder that stays, got data_dir=None; name one")
+        self._journal_limit = journal_limit
+        default = 0.0 if journal_limit is None else REJOIN_SECONDS
+        self._rejoin_seconds = default if rejoin_seconds is None else rejoin_seconds
         self._listen = listen
         self._data_dir = data_dir
         self._num_workers = num_workers
@@ -84,11 +103,26 @@ class Server:
             else:
                 folder = self._data_dir
                 undo.enter_context(_FolderLock(folder))
-            store = Store(num_workers=self._num_workers, on_over=self._on_over)
+            store = self._open_store(folder, undo)
             self._start(Service(store, data_dir=folder), threads, undo)
             undo.callback(store.workers.close)  # before the wait for requests: theirs end with it
             self._resources = undo.pop_all()
         return self
+
+    def _open_store(self, folder: Path, undo: ExitStack) -> Store:
+        """Returns a store that is empty, or what the folder's last one was."""
+        identity = None if self._journal_limit is None else Identity(folder)
+        store = Store(
+            num_workers=self._num_workers,
+            on_over=self._on_over,
+            rejoin_seconds=self._rejoin_seconds,
+            server_id=None if identity is None else identity.id,
+        )
+        if identity is not None and self._journal_limit is not None:
+            durable = Durable(store, folder, identity, journal_limit=self._journal_limit)
+            undo.enter_context(durable)
+            store.workers.resume()
+        return store
 
     def _start(self, service: Service, threads: ThreadPoolExecutor, undo: ExitStack) -> None:
         server = grpc.server(

@@ -12,6 +12,9 @@ import grpc
 import numpy as np
 
 from ps_server.store import (
+    FreezeError,
+    NotLogged,
+    Origin,
     RouteMismatch,
     SnapshotError,
     SpecMismatch,
@@ -54,7 +57,9 @@ STATUS_OF: dict[type[Exception], grpc.StatusCode] = {
     SnapshotError: grpc.StatusCode.DATA_LOSS,
     ValueError: grpc.StatusCode.INVALID_ARGUMENT,
     MemoryError: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    NotLogged: grpc.StatusCode.RESOURCE_EXHAUSTED,
     WorkerLost: grpc.StatusCode.ABORTED,
+    FreezeError: grpc.StatusCode.OUT_OF_RANGE,
     Stopping: grpc.StatusCode.UNAVAILABLE,
 }
 """What a worker is told of an exception; any other is INTERNAL and logged here."""
@@ -127,6 +132,7 @@ class Service(ps_pb2_grpc.ParameterServerServicer):
         return ps_pb2.StatsReply(
             server_id=self._store.id,
             version=VERSION,
+            is_durable=self._store.is_durable,
             route=None if route is None else route_to_message(route),
             tables=[_stats_message(stats) for stats in self._store.stats()],
         )
@@ -179,6 +185,7 @@ class Service(ps_pb2_grpc.ParameterServerServicer):
             ids=ids,
             rank=request.rank if request.HasField("rank") else None,
             weight=request.weight if request.HasField("weight") else None,
+            origin=Origin(request.worker, request.sequence) if request.worker else None,
         )
         return ps_pb2.PushReply()
 
@@ -188,12 +195,20 @@ class Service(ps_pb2_grpc.ParameterServerServicer):
         """Makes a worker a member for as long as the stream is open."""
         workers = self._store.workers
         try:
-            member = workers.join(request.rank, num_workers=request.num_workers, name=request.name)
-            # A kill -9 closes the connection too: within milliseconds this is called.
-            if not context.add_callback(lambda: workers.lose(member)):
-                workers.lose(member)
-            yield ps_pb2.JoinReply()
-            workers.wait_for_end(member)
+            stream = workers.join(
+                request.rank,
+                num_workers=request.num_workers,
+                name=request.name,
+                worker=request.worker,
+            )
+            try:
+                # A kill -9 closes the connection too: within milliseconds this is called, by the
+                # one thread that serves all connections. So it hands on to the thread that is here.
+                if context.add_callback(lambda: workers.interrupt(stream)):
+                    yield ps_pb2.JoinReply(is_back=stream.is_back)
+                    workers.wait_for_end(stream)
+            finally:  # also where the stream broke before the reply was sent
+                workers.lose(stream)
         except Exception as error:  # the boundary: each becomes a status
             _abort(context, error)
 
@@ -212,13 +227,27 @@ class Service(ps_pb2_grpc.ParameterServerServicer):
         self._store.workers.goodbye(request.rank)
         return ps_pb2.GoodbyeReply()
 
+    @_unary
+    def Freeze(self, request: ps_pb2.FreezeRequest) -> ps_pb2.FreezeReply:  # noqa: N802
+        """Keeps the rows of all tables as they are now."""
+        return ps_pb2.FreezeReply(freeze=self._store.freeze(request.route))
+
+    @_unary
+    def Release(self, request: ps_pb2.ReleaseRequest) -> ps_pb2.ReleaseReply:  # noqa: N802
+        """Lets go what was frozen."""
+        self._store.release(request.freeze)
+        return ps_pb2.ReleaseReply()
+
     def Save(  # noqa: N802
         self, request: ps_pb2.SaveRequest, context: grpc.ServicerContext
     ) -> Iterator[ps_pb2.SaveReply]:
         """Streams the snapshots of a table."""
         try:
             ids = {request.table: request.id} if request.id else {}
-            for name, data in self._store.save(request.route, request.table, ids=ids):
+            freeze = request.freeze or None
+            for name, data in self._store.save(
+                request.route, request.table, freeze=freeze, ids=ids
+            ):
                 for start in range(0, len(data), CHUNK_BYTES):
                     yield ps_pb2.SaveReply(name=name, data=data[start : start + CHUNK_BYTES])
         except Exception as error:  # the boundary: each becomes a status

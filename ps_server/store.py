@@ -4,16 +4,20 @@ The daemon serves a store over gRPC; a trainer without servers holds one in its
 own process. Both reach the same code, so both give the same bits.
 """
 
+import dataclasses
 import logging
 import math
-import threading
+import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ps_server.applied import Applied, AppliedState, Buckets, InWork, still_to_apply
 from ps_server.catalog import (
     NO_IDS,
     Catalog,
@@ -23,7 +27,25 @@ from ps_server.catalog import (
     TableNotFound,
     TableStats,
 )
-from ps_server.checkpoint import (
+from ps_server.change import (
+    Change,
+    ClockSet,
+    CreateTable,
+    DropTable,
+    Gradients,
+    Joined,
+    Left,
+    Log,
+    NotLogged,
+    Origin,
+    Push,
+    ReplaceRows,
+)
+from ps_server.order import Order
+from ps_server.part import Part, mean_of_parts
+from ps_server.roster import RosterState
+from ps_server.route import Route
+from ps_server.snapshot import (
     MAX_STEP,
     SnapshotError,
     buckets_of_snapshot,
@@ -31,16 +53,19 @@ from ps_server.checkpoint import (
     rows_within,
     snapshots,
 )
-from ps_server.part import Gradients, Part, mean_of_parts
-from ps_server.route import Route
 from ps_server.spans import Recorder
 from ps_server.spec import NUM_BUCKETS, TableSpec
-from ps_server.table import Rows
+from ps_server.table import Frozen, Rows, Table
 from ps_server.workers import MAX_WORKERS, WAIT_SECONDS, Stopping, WorkerLost, Workers
 
 __all__ = [
     "MAX_WORKERS",
     "WAIT_SECONDS",
+    "FreezeError",
+    "Held",
+    "HeldTable",
+    "NotLogged",
+    "Origin",
     "RouteMismatch",
     "Rows",
     "SnapshotError",
@@ -56,6 +81,45 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
+_TableChange = Push | ReplaceRows | CreateTable | DropTable
+
+
+class FreezeError(StoreError):
+    """Tables cannot be frozen now, or what was frozen is kept no longer."""
+
+
+@dataclass(frozen=True, eq=False)
+class HeldTable:
+    """A table as it was at one moment, and the buckets of it that are this server's."""
+
+    table: Table
+    id: int
+    owned: range
+    frozen: Frozen
+
+    def snapshots(self) -> Iterator[tuple[str, bytes]]:
+        """Returns the file name and content of each snapshot of its rows."""
+        return snapshots(self.table, self.owned, frozen=self.frozen)
+
+
+@dataclass(frozen=True, eq=False)
+class Held:
+    """All that a server remembers after a kill, as it was between two changes.
+
+    Attributes:
+        number: What `Store.hold` was to note at that moment.
+        route: Of the tables.
+        tables: By name.
+        applied: Which pushes are in the rows.
+        roster: The members and their clocks.
+    """
+
+    number: int
+    route: Route | None
+    tables: tuple[HeldTable, ...]
+    applied: AppliedState
+    roster: RosterState
+
 
 class Store:
     """The tables of one server. All methods may be called from any thread.
@@ -65,11 +129,15 @@ class Store:
     Args:
         num_workers: How many workers will join; None leaves it to them.
         on_over: Called when they have left, with whether all said goodbye.
+        rejoin_seconds: How long a worker whose connection broke may be away.
+        server_id: Of the server that this one goes on as; None is a new one.
 
     Attributes:
-        id: Drawn at random.
+        id: Drawn at random, unless it was given.
         recorder: Of what its callers' threads do when.
         workers: Those that joined. They wait for one another in `pull` and `push`.
+        applied: Which pushes of each worker are in the rows here.
+        is_durable: Whether it comes back after a kill, with all that it answered.
     """
 
     def __init__(
@@ -77,14 +145,27 @@ class Store:
         *,
         num_workers: int | None = None,
         on_over: Callable[[bool], None] | None = None,
+        rejoin_seconds: float = 0.0,
+        server_id: str | None = None,
     ) -> None:
-        self.id = uuid4().hex
+        self.id = server_id or uuid4().hex
         self.recorder = Recorder()
+        self._changes = Order()  # what is alone in it sees no change half done
         self.workers: Workers[Part] = Workers(
-            num_workers=num_workers, on_over=on_over, recorder=self.recorder
+            num_workers=num_workers,
+            on_over=on_over,
+            recorder=self.recorder,
+            rejoin_seconds=rejoin_seconds,
+            order=self._changes,
         )
+        self.applied = Applied()
+        self.is_durable = False
+        self._on_freeze: Callable[[], None] = lambda: None
+        self._in_work = InWork()
         self._catalog = Catalog()
-        self._loading = threading.Lock()  # two loads of one table would mix their rows
+        # Number of the latest freeze, and what it keeps of each table. Replaced, never changed, in
+        # a moment alone. A server that was started again begins elsewhere: no number comes twice.
+        self._frozen: tuple[int, dict[Table, Frozen]] = (secrets.randbits(62), {})
 
     @property
     def route(self) -> Route | None:
@@ -104,11 +185,16 @@ class Store:
             ValueError: This server is not in the route.
         """
         route.buckets_of(self.id)
-        return self._catalog.create(spec, route)
+        with self._changes.alone():
+            if not self._catalog.holds(spec, route):
+                self._make(CreateTable(spec, secrets.randbelow(2**64 - 1) + 1, route))
+            return self._catalog.stats_of(spec.name)
 
     def drop_table(self, name: str) -> None:
         """Drops a table; one that is not there is no error."""
-        self._catalog.drop(name)
+        with self._changes.alone():
+            if name in self._catalog:
+                self._make(DropTable(name))
 
     def pull(
         self,
@@ -158,12 +244,17 @@ class Store:
         ids: Mapping[str, int] = NO_IDS,
         rank: int | None = None,
         weight: float | None = None,
+        origin: Origin | None = None,
     ) -> None:
         """Applies gradients `[n, dim]` to the rows of keys `[n]` of each table.
 
         With a weight, they are the worker's part of a step. The call returns
         when the parts of all ranks are here and applied as one update, by their
         mean: a part of weight w counts w / total, one of weight 0 not at all.
+
+        With an origin, it may be repeated, with the same arguments, until it is
+        answered: it is applied once. One that is repeated while the first is
+        still in work waits for the end of that, and is tried if that failed.
 
         Args:
             route: Fingerprint of the caller's route.
@@ -174,31 +265,49 @@ class Store:
             ids: As in `pull`.
             rank: Of the worker that pushes, if it has joined: moves its clock.
             weight: Samples of the part; None applies the gradients as they are.
+            origin: Who pushes, and which of its pushes it is: each comes to
+                every server, also without keys.
 
         Raises:
             TableNotFound: There is no such table, or it is another by id.
             RouteMismatch: The route is another.
             ValueError: Shapes do not agree, the step is out of range or not the
-                worker's next, or a weight is negative or comes without a rank.
+                worker's next, the sequence is not, or a weight is negative or
+                comes without a rank.
             WorkerLost: A worker is gone; nothing of the step is applied.
+            NotLogged: The log is full; nothing of the step is applied.
             Stopping: The server stops; nothing of the step is applied.
         """
         self._check_push(route, gradients, step, ids)
-        if weight is None:
-            if rank is None:
-                self._apply(route, gradients, step, ids)
-            else:
-                self.workers.push(rank, step, lambda: self._apply(route, gradients, step, ids))
-            return
-        if rank is None or not (math.isfinite(weight) and weight >= 0):
+        if weight is not None and (rank is None or not (math.isfinite(weight) and weight >= 0)):
             raise ValueError(
                 f"a part of a step has a rank and a weight of at least 0, got rank={rank}, "
                 f"weight={weight}"
             )
-        part = Part(gradients, ids)
-        self.workers.push_part(
-            rank, step, weight, part, lambda parts: self._apply_parts(route, parts, step)
-        )
+        part = Part(gradients, ids, rank, origin)
+        if origin is None:
+            self._push(route, part, step, weight)
+            return
+        with self._in_work.turn(origin):
+            if self.applied.pending(origin, self._owned()).any():
+                self._push(route, part, step, weight)
+            elif rank is not None and self.workers.is_next(rank, step, worker=origin.worker):
+                # Its rows are here, and its step is not: buckets that have it came from a server
+                # that had it first. Nobody waits for the parts of others, which came along.
+                self._push(route, part, step, None)
+
+    def _push(self, route: int, part: Part, step: int, weight: float | None) -> None:
+        def apply(parts: Sequence[tuple[float, Part]]) -> None:
+            self._apply(route, parts, step)
+
+        worker = 0 if part.origin is None else part.origin.worker
+        if part.rank is None:
+            with self._changes.turn():
+                apply([(1.0, part)])
+        elif weight is None:
+            self.workers.push(part.rank, step, lambda: apply([(1.0, part)]), worker=worker)
+        else:
+            self.workers.push_part(part.rank, step, weight, part, apply, worker=worker)
 
     def _check_push(
         self, route: int, gradients: Gradients, step: int, ids: Mapping[str, int]
@@ -214,30 +323,196 @@ class Store:
                     f"row a key, got {list(gradient.shape)}"
                 )
 
-    def _apply(self, route: int, gradients: Gradients, step: int, ids: Mapping[str, int]) -> None:
-        """Applies what `_check_push` has found good."""
-        tables, _ = self._catalog.find(route, gradients, ids)
-        for table, (keys, gradient) in zip(tables, gradients.values(), strict=True):
-            table.push(keys, gradient.reshape(len(keys), table.spec.dim), step=step)
+    def _apply(self, route: int, parts: Sequence[tuple[float, Part]], step: int) -> None:
+        """Applies what `_check_push` has found good, by its mean, in the order of the parts.
 
-    def _apply_parts(self, route: int, parts: Sequence[tuple[float, Part]], step: int) -> None:
-        """Applies the mean of the parts of a step, in the order of their ranks, as one push."""
+        To be called within a turn: what is looked up here holds until it is applied.
+        """
         for _, part in parts:  # a table may have been dropped while the parts waited
             self._catalog.find(route, part.gradients, part.ids)
-        self._apply(route, mean_of_parts(parts), step, NO_IDS)
+        owned = self._owned()
+        left = [(weight, self._left_of(part, owned)) for weight, part in parts]
+        push = Push(
+            step=step,
+            gradients=mean_of_parts(left),
+            origins=tuple(part.origin for _, part in parts if part.origin is not None),
+            ranks=tuple(part.rank for _, part in parts if part.rank is not None),
+        )
+        self._make(push)
+
+    def _left_of(self, part: Part, owned: Buckets) -> Part:
+        """Returns a part without what of it is applied."""
+        if part.origin is None:
+            return part
+        pending = self.applied.pending(part.origin, owned)
+        return dataclasses.replace(part, gradients=still_to_apply(part.gradients, pending, owned))
+
+    def _owned(self) -> Buckets:
+        """Returns the buckets that are here: all, where no table is, and nothing to be owned."""
+        route = self._catalog.route
+        owned = np.ones(NUM_BUCKETS, dtype=np.bool_)
+        if route is not None:
+            here = route.buckets_of(self.id)
+            owned[: here.start] = owned[here.stop :] = False
+        return owned
+
+    def keep(self, log: Log, *, on_freeze: Callable[[], None] = lambda: None) -> None:
+        """Appends each change to a log before it is made, from now on.
+
+        To be called before requests come. Changes are then made one at a time.
+
+        Args:
+            log: Of the changes.
+            on_freeze: Called after each `freeze`, which says that a trainer saves.
+        """
+        self._changes.keep(log)
+        self._on_freeze = on_freeze
+        self.is_durable = True
+
+    @contextmanager
+    def hold(self, note: Callable[[], int]) -> Iterator[Held]:
+        """Holds what is here between two changes, while others are made.
+
+        Args:
+            note: Called at that moment; returns the number that is held with it.
+        """
+        with ExitStack() as held:
+            with self._changes.alone():
+                number, route = note(), self._catalog.route
+                tables = []
+                for stats in self._catalog.stats():
+                    assert route is not None, "a store with a table has a route"
+                    table = self._catalog.table(stats.spec.name)
+                    frozen = held.enter_context(table.freeze())
+                    tables.append(HeldTable(table, stats.id, route.buckets_of(self.id), frozen))
+                moment = Held(
+                    number, route, tuple(tables), self.applied.state(), self.workers.state()
+                )
+            yield moment
+
+    def replay(self, change: Change) -> None:
+        """Makes a change that was logged before a kill; to be called before `keep`.
+
+        What it finds is what it found when it was made first.
+        """
+        with self._changes.alone():
+            if isinstance(change, Joined | ClockSet | Left):
+                self.workers.replay(change)
+                return
+            self._do(change)
+            if isinstance(change, Push):
+                self.workers.replay_push(change.ranks, change.step)
+
+    def _make(self, change: _TableChange) -> None:
+        self._changes.make(change, lambda: self._do(change))
+
+    def _do(self, change: _TableChange) -> None:
+        """Makes a change of the tables: all of them are made here, live and from a log."""
+        match change:
+            case Push():
+                self._do_push(change)
+            case ReplaceRows(name, parts):
+                table = self._catalog.table(name)
+                table.clear()
+                for rows in parts:
+                    table.import_rows(rows)
+            case CreateTable(spec, table_id, route):
+                self._catalog.create(spec, route, table_id=table_id)
+            case DropTable(name):
+                self._catalog.drop(name)
+
+    def _do_push(self, push: Push) -> None:
+        for name, (keys, gradient) in push.gradients.items():
+            table = self._catalog.table(name)
+            table.push(keys, gradient.reshape(len(keys), table.spec.dim), step=push.step)
+        owned = self._owned()
+        for origin in push.origins:
+            self.applied.note(origin, owned)
+
+    def freeze(self, route: int) -> int:
+        """Keeps the rows of all tables as they are between two pushes, for `save`.
+
+        Pulls and pushes go on; what they change meanwhile takes memory twice. One
+        freeze is kept: the next one lets it go, whoever asked for it.
+
+        Args:
+            route: Fingerprint of the caller's route.
+
+        Returns:
+            The number of the freeze, above 0.
+
+        Raises:
+            RouteMismatch: The route is another.
+            FreezeError: A table is frozen already, for a checkpoint of the server.
+        """
+        with self._changes.alone():
+            names = [stats.spec.name for stats in self._catalog.stats()]
+            tables, _ = self._catalog.find(route, names, NO_IDS)
+            number, before = self._frozen
+            self._frozen = number + 1, {}
+            for frozen in before.values():
+                frozen.release()
+            with ExitStack() as undo:
+                held = {}
+                for table in tables:
+                    try:
+                        held[table] = undo.enter_context(table.freeze())
+                    except RuntimeError as error:
+                        raise FreezeError(f"{error}; it is for a checkpoint, save again") from error
+                undo.pop_all()
+            self._frozen = number + 1, held
+        self._on_freeze()
+        return number + 1
+
+    def release(self, freeze: int) -> None:
+        """Lets go what a freeze kept; one that is not kept is no error."""
+        with self._changes.alone():
+            number, held = self._frozen
+            if freeze == number:
+                self._frozen = number, {}
+                for frozen in held.values():
+                    frozen.release()
 
     def save(
-        self, route: int, name: str, *, ids: Mapping[str, int] = NO_IDS
+        self, route: int, name: str, *, freeze: int | None = None, ids: Mapping[str, int] = NO_IDS
     ) -> Iterator[tuple[str, bytes]]:
         """Returns the file name and content of each snapshot of a table's rows here.
+
+        Args:
+            route: Fingerprint of the caller's route.
+            name: Of the table.
+            freeze: Number of the freeze whose rows are saved; None saves those of now.
+            ids: As in `pull`.
 
         Raises:
             TableNotFound: There is no such table.
             RouteMismatch: The route is another.
+            FreezeError: The freeze is not kept, or came before the table. Raised while
+                the result is read, too, if it is let go meanwhile.
         """
         (table,), held = self._catalog.find(route, [name], ids)
         assert held is not None, "a store with a table has a route"
-        return snapshots(table, held.buckets_of(self.id))
+        owned = held.buckets_of(self.id)
+        if freeze is None:
+            return snapshots(table, owned)
+        return self._frozen_snapshots(table, owned, freeze)
+
+    def _frozen_snapshots(
+        self, table: Table, owned: range, freeze: int
+    ) -> Iterator[tuple[str, bytes]]:
+        number, held = self._frozen
+        frozen = held.get(table) if freeze == number else None
+        gone = (
+            f"table {table.spec.name!r} must be frozen while it is saved, got freeze {freeze}, "
+            "which is kept no longer: a server keeps the latest alone, until it ends"
+        )
+        if frozen is None:
+            raise FreezeError(gone)
+        pieces = snapshots(table, owned, frozen=frozen)
+        try:
+            yield from pieces
+        except RuntimeError as error:
+            raise FreezeError(gone) from error
 
     def load(
         self, route: int, name: str, paths: Sequence[Path], *, ids: Mapping[str, int] = NO_IDS
@@ -261,12 +536,11 @@ class Store:
         (table,), held = self._catalog.find(route, [name], ids)
         assert held is not None, "a store with a table has a route"
         owned = held.buckets_of(self.id)
-        with self._loading:
-            for path in paths:
-                read_snapshot(path, table.spec)
-            table.clear()
-            for path in paths:
-                table.import_rows(rows_within(read_snapshot(path, table.spec), owned))
+        # The rows stay in the files' memory maps, but for those of snapshots that go to several
+        # servers.
+        rows = tuple(rows_within(read_snapshot(path, table.spec), owned) for path in paths)
+        with self._changes.alone():  # two loads of one table would mix their rows
+            self._make(ReplaceRows(name, rows))
         logger.info("loaded table %s: %d rows", name, table.num_rows)
         return table.num_rows
 
@@ -287,7 +561,6 @@ class Store:
             TableNotFound: There is no such table.
             RouteMismatch: The route is another.
         """
-        (table,), _ = self._catalog.find(route, [name], NO_IDS)
-        with self._loading:
-            table.clear()
-            table.import_rows(rows)
+        self._catalog.find(route, [name], NO_IDS)
+        with self._changes.alone():
+            self._make(ReplaceRows(name, (rows,)))

@@ -1,6 +1,7 @@
 """Table: the Python face of the native table, the rows of one spec by key."""
 
 from dataclasses import dataclass
+from types import TracebackType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,7 +9,7 @@ from numpy.typing import NDArray
 from ps_server import _native
 from ps_server.spec import TableSpec
 
-__all__ = ["COMPILER", "Rows", "Table"]
+__all__ = ["COMPILER", "Frozen", "Rows", "Table"]
 
 COMPILER: str = _native.compiler
 """Name and version of the compiler that built the native table."""
@@ -130,16 +131,45 @@ class Table:
         return self._native.last_step()
 
     def clear(self) -> None:
-        """Drops all rows and returns their memory; the last step is 0 again."""
+        """Drops all rows and returns their memory; the last step is 0 again.
+
+        What is frozen stays readable, and keeps the memory until it is released.
+        """
         self._native.clear()
+
+    def drop_buckets(self, first_bucket: int, end_bucket: int) -> None:
+        """Drops the rows of buckets `[first_bucket, end_bucket)`.
+
+        Their memory is not returned: rows to come use it, those of a frozen
+        table once it is released. What is pulled or pushed of these buckets
+        meanwhile may stay, so keep it away. The last step stays.
+
+        Raises:
+            ValueError: Not `0 <= first_bucket <= end_bucket <= NUM_BUCKETS`.
+        """
+        self._native.drop_buckets(first_bucket, end_bucket)
+
+    def freeze(self) -> "Frozen":
+        """Returns the rows as they are now, which stay so while the table goes on.
+
+        Takes microseconds a stripe, whatever the number of rows. From then on a
+        row that changes is copied first, once: a push of such rows takes up to
+        about twice its time, and memory grows by what is copied. May be frozen
+        more than once at a time, for copies of each.
+
+        A push or import that runs beside the call may be in it in part: for a
+        cut between two of them, keep them out for the moment of the call. Pulls
+        may go on; whether a row that they make is in it is left to chance.
+        """
+        return Frozen(self._native.freeze())
 
     def export_rows(self, first_bucket: int, end_bucket: int) -> Rows:
         """Returns a copy of the rows of buckets `[first_bucket, end_bucket)`.
 
-        Pushes may go on meanwhile: each row is whole, but rows are of different
-        moments, and one created meanwhile may be missing. For a cut at one
-        step, let the pushes rest. A call reads the whole index whatever its
-        range, so a few wide ranges are cheaper than many narrow ones.
+        Freezes the table for the call: pushes may go on meanwhile. For ranges
+        of one moment, or a cut between two pushes, see `freeze`. A call reads
+        the whole index whatever its range, so a few wide ranges are cheaper
+        than many narrow ones.
 
         Returns:
             Rows in the order of their keys: equal for equal content, whatever
@@ -147,7 +177,6 @@ class Table:
 
         Raises:
             ValueError: Not `0 <= first_bucket <= end_bucket <= NUM_BUCKETS`.
-            RuntimeError: The table was cleared meanwhile.
         """
         return Rows(*self._native.export_rows(first_bucket, end_bucket))
 
@@ -159,3 +188,78 @@ class Table:
                 contiguous, or a step is above 2**32 - 1.
         """
         self._native.import_rows(rows.keys, rows.weights, rows.state, rows.num_pushes, rows.steps)
+
+
+class Frozen:
+    """The rows of a table as they were when it was frozen, by `Table.freeze`.
+
+    Until it is released, at the latest by the garbage collector, rows that
+    change are copied. A context manager that releases. May be used from any
+    thread, and outlives what becomes of the table: also when that is cleared,
+    or buckets are dropped, the rows are there.
+
+    >>> from ps_server.spec import NUM_BUCKETS, SGD, Constant
+    >>> table = Table(TableSpec("user", dim=1, optimizer=SGD(0.5), initializer=Constant(1.0)))
+    >>> keys = np.array([7], dtype=np.uint64)
+    >>> table.push(keys, np.ones((1, 1), dtype=np.float32), step=1)
+    >>> with table.freeze() as frozen:
+    ...     table.push(keys, np.ones((1, 1), dtype=np.float32), step=2)
+    ...     frozen.export_rows(0, NUM_BUCKETS).weights
+    array([[0.5]], dtype=float32)
+
+    Attributes:
+        num_rows: Rows there were.
+        last_step: The largest step that was pushed or imported, 0 before the first.
+    """
+
+    def __init__(self, native: _native.Frozen) -> None:
+        self.num_rows = native.num_rows()
+        self.last_step = native.last_step()
+        self._native: _native.Frozen | None = native  # goes when no call uses it any more
+
+    def export_rows(self, first_bucket: int, end_bucket: int) -> Rows:
+        """Returns a copy of the rows of buckets `[first_bucket, end_bucket)`.
+
+        As `Table.export_rows`, but of the moment of the freeze, also when it is
+        called again. Pulls and pushes wait for it for microseconds.
+
+        Raises:
+            ValueError: Not `0 <= first_bucket <= end_bucket <= NUM_BUCKETS`.
+            RuntimeError: It was released.
+        """
+        return Rows(*self._held().export_rows(first_bucket, end_bucket))
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of the rows that were copied so far, and of what finds them.
+
+        Raises:
+            RuntimeError: It was released.
+        """
+        return self._held().memory_bytes()
+
+    def release(self) -> None:
+        """Lets the rows go: the table copies no more. Again, it does nothing.
+
+        An export that runs beside it ends as if it came first.
+        """
+        self._native = None
+
+    def __enter__(self) -> "Frozen":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.release()
+
+    def _held(self) -> _native.Frozen:
+        native = self._native  # read once: another thread may release
+        if native is None:
+            raise RuntimeError(
+                "a frozen table is read before its release, but it was released; freeze it again"
+            )
+        return native

@@ -5,12 +5,14 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Generic, TypeVar
 
+from ps_server.change import ClockSet, Joined, Left, NotLogged
+from ps_server.order import Order
+from ps_server.roster import Member, Presence, Roster, RosterState
 from ps_server.spans import Recorder
 
-__all__ = ["MAX_WORKERS", "WAITING", "WAIT_SECONDS", "Member", "Stopping", "WorkerLost", "Workers"]
+__all__ = ["MAX_WORKERS", "WAITING", "WAIT_SECONDS", "Stopping", "Stream", "WorkerLost", "Workers"]
 
 logger = logging.getLogger(__name__)
 
@@ -25,6 +27,9 @@ WAITING = "waiting for other workers"
 WAIT_SECONDS = 3600.0
 """How long one worker waits for another that lives but does not come, at most."""
 
+LOG_SECONDS = 1.0
+"""How long the loss of a worker waits for room in the log before it is tried again."""
+
 
 class WorkerLost(Exception):
     """A worker that others wait for has ended or fallen silent."""
@@ -34,36 +39,28 @@ class Stopping(Exception):
     """The server stops; what waits there is given up."""
 
 
-class _State(Enum):
-    PRESENT = "is here"
-    GONE = "has said goodbye"
-    LOST = "is lost: its connection broke before it said goodbye"
-
-
 @dataclass(eq=False)
-class Member:
-    """A worker that has joined. Fields are read and set under the lock of its `Workers`.
+class Stream:
+    """What `join` opens: it says that a member lives until it breaks.
+
+    Fields are read and set under the lock of its `Workers`.
 
     Attributes:
-        rank: Among the workers, from 0.
-        name: HOST:PID.
-        state: Whether it is still here.
-        clock: Steps that it has pushed; None while it does not run.
-        is_pushing: Whether a push of it is under way.
+        member: Whose it is.
+        number: Among the streams of the server: a member that comes back has another.
+        is_back: Whether its worker was a member before; its clock is where it was.
+        is_broken: Whether its end was seen.
     """
 
-    rank: int
-    name: str
-    state: _State = _State.PRESENT
-    clock: int | None = None
-    is_pushing: bool = False
+    member: Member
+    number: int
+    is_back: bool
+    is_broken: bool = False
 
-    def is_behind(self, step: int) -> bool:
-        """Whether a step of a clock that runs is still to be pushed."""
-        return self.clock is not None and self.clock < step
-
-    def __str__(self) -> str:
-        return f"worker {self.rank} ({self.name})"
+    @property
+    def is_current(self) -> bool:
+        """Whether it is how its member is here."""
+        return self.member.presence is Presence.PRESENT and self.member.stream == self.number
 
 
 @dataclass(eq=False)
@@ -72,6 +69,7 @@ class _Gathering(Generic[Part]):
 
     step: int
     parts: dict[int, tuple[float, Part]] = field(default_factory=dict)
+    members: list[Member] = field(default_factory=list)
     is_done: bool = False
     failure: BaseException | None = None
 
@@ -82,6 +80,15 @@ class Workers(Generic[Part]):
     The job is over when nobody is here any more and everybody has said goodbye,
     or somebody is lost. Then another may begin.
 
+    A member whose stream breaks is lost, or away for a while if it may come
+    back: it is then waited for as if it were here::
+
+        join ─▶ PRESENT ── goodbye ─▶ GONE
+                 │    ▲       ▲
+        it breaks│    │join   │
+                 ▼    │       │
+                 AWAY ─┴──────┘── rejoin_seconds, or another worker joins ─▶ LOST
+
     Invariants:
         1. A clock moves after its worker's push is applied, by one. So each
            step of a worker is applied once, in order.
@@ -90,6 +97,10 @@ class Workers(Generic[Part]):
         3. The parts of a step are applied when all are there, or never.
         4. Every wait ends: with what it waits for, or when a worker that it
            waits for or its own is gone, at `close`, or after `wait_seconds`.
+        5. What the roster says has been logged, if there is a log, before it is
+           seen; but that members are away, which all are after a kill.
+
+    Locks are taken in this order: a turn of `order`, then `_changed`.
 
     Args:
         num_workers: How many there will be; None leaves it to the first to join.
@@ -97,6 +108,9 @@ class Workers(Generic[Part]):
             said goodbye.
         recorder: Of the waits.
         wait_seconds: How long a wait may last.
+        rejoin_seconds: How long a worker that says its number may be away; 0
+            takes it for lost at once.
+        order: Of the changes of the server.
         clock: Tells the time, in seconds.
     """
 
@@ -107,68 +121,125 @@ class Workers(Generic[Part]):
         on_over: Callable[[bool], None] | None = None,
         recorder: Recorder | None = None,
         wait_seconds: float = WAIT_SECONDS,
+        rejoin_seconds: float = 0.0,
+        order: Order | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._expected = num_workers
         self._on_over = on_over
         self._recorder = recorder or Recorder()
         self._wait_seconds = wait_seconds
+        self._rejoin_seconds = rejoin_seconds
+        self._order = order or Order()
         self._time = clock
         self._changed = threading.Condition()  # guards all below
-        self._num_workers = 0  # of the job, 0 before the first joins
-        self._members: dict[int, Member] = {}
+        self._roster = Roster()
+        self._num_streams = 0
+        self._watcher: threading.Thread | None = None  # while somebody is away
+        self._is_watching = False
         self._gathering: _Gathering[Part] | None = None  # a step whose parts are not all here
         self._is_closed = False
 
-    def join(self, rank: int, *, num_workers: int, name: str) -> Member:
-        """Makes a worker a member of the job.
+    def join(self, rank: int, *, num_workers: int, name: str, worker: int = 0) -> Stream:
+        """Makes a worker a member of the job, or again: it then comes back.
+
+        One that comes back takes its membership over, its clock too, also where
+        its old stream still looks alive. If another worker comes for the rank of
+        one that is away, that one has been started anew and has forgotten what
+        it had: it is lost at once, and so are all where nobody is here any more.
+
+        Args:
+            rank: Among the workers, from 0.
+            num_workers: How many these are.
+            name: HOST:PID.
+            worker: Its number; 0 cannot come back.
 
         Raises:
             ValueError: Its rank is taken or out of range, or the job has another
                 number of workers.
             WorkerLost: A worker of this job is lost, while others are still here.
+            NotLogged: The log is full; nothing changed.
             Stopping: `close` was called.
         """
-        with self._changed:
+        with self._order.turn(), self._changed:
             self._check_open()
             self._check_size(rank, num_workers, name)
-            self._check_whole()
-            if rank in self._members:
-                held = self._members[rank]
-                raise ValueError(
-                    f"each rank joins once, got rank={rank} from {name}, but {held} "
-                    f"{held.state.value}; give each worker its own rank, or wait for the end of "
-                    "the other job"
-                )
-            self._num_workers = num_workers
-            member = self._members[rank] = Member(rank, name)
-            logger.info("%s joined, %d of %d", member, len(self._members), num_workers)
-            return member
+            member = self._roster.members.get(rank)
+            is_back = (
+                member is not None
+                and member.is_waited_for
+                and worker != 0
+                and member.worker == worker
+            )
+            if member is None or not is_back:
+                self._end_those_before(member)
+                self._check_whole()
+                self._check_free(rank, name)
+                joined = Joined(rank, num_workers, name, worker)
+                self._order.make(joined, lambda: self._roster.join(joined))
+                member = self._roster.members[rank]
+            self._num_streams += 1
+            member.presence, member.deadline = Presence.PRESENT, None
+            member.stream = self._num_streams
+            how = "is back" if is_back else "joined"
+            logger.info("%s %s, %d of %d", member, how, len(self._roster.members), num_workers)
+            self._changed.notify_all()
+            return Stream(member, member.stream, is_back)
 
-    def wait_for_end(self, member: Member) -> None:
-        """Returns when a member is no longer one; waits for as long as it is here.
+    def wait_for_end(self, stream: Stream) -> None:
+        """Returns when a stream may end: it broke, or its member left or has another.
 
         Raises:
             Stopping: `close` was called.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self._is_closed or member.state is not _State.PRESENT)
-            if member.state is _State.PRESENT:
+            self._changed.wait_for(
+                lambda: self._is_closed or stream.is_broken or not stream.is_current
+            )
+            if stream.is_current and not stream.is_broken:
                 self._check_open()
 
     def goodbye(self, rank: int) -> None:
-        """Ends a membership, and its clock; to say it again before all others have is no error.
+        """Ends a membership, and its clock; to say it again, before another job, is no error.
 
         Raises:
             ValueError: The worker has not joined.
+            NotLogged: The log is full; nothing changed.
         """
         with self._changed:
+            if rank in self._roster.former:
+                return
             member = self._member(rank)
-        self._leave(member, _State.GONE)
+        self._leave(member, is_lost=False)
 
-    def lose(self, member: Member) -> None:
-        """Says that the connection of a member broke: it is lost if it has not said goodbye."""
-        self._leave(member, _State.LOST)
+    def interrupt(self, stream: Stream) -> None:
+        """Ends the wait for the end of a stream that broke: who waits calls `lose`.
+
+        Returns at once, whatever is under way.
+        """
+        with self._changed:
+            stream.is_broken = True
+            self._changed.notify_all()
+
+    def lose(self, stream: Stream) -> None:
+        """Says that a stream broke: its member is away or lost, if it has not said goodbye.
+
+        Nothing if the member has come back by another stream, or at `close`. While
+        the log is full, it stays away.
+        """
+        member = stream.member
+        with self._changed:
+            if self._is_closed or not stream.is_current:
+                return
+            now = self._time()
+            seconds = self._rejoin_seconds if member.worker else 0.0
+            member.presence, member.deadline = Presence.AWAY, now + seconds
+            self._changed.notify_all()
+            if seconds > 0:
+                logger.warning("%s %s within %g s", member, member.presence.value, seconds)
+                self._watch()
+                return
+        self._lose_at(member, now)
 
     def close(self) -> None:
         """Ends every wait; they and all later ones raise `Stopping`."""
@@ -176,30 +247,121 @@ class Workers(Generic[Part]):
             self._is_closed = True
             self._give_up(Stopping("the server stops"))
             self._changed.notify_all()
+            watcher = self._watcher
+        if watcher is not None:
+            watcher.join()
 
-    def _leave(self, member: Member, state: _State) -> None:
+    def state(self) -> RosterState:
+        """Returns who is a member, and how far each is, to remember it after a kill."""
         with self._changed:
-            if member.state is not _State.PRESENT or self._is_closed:
-                return
-            member.state = state
-            if state is _State.GONE:
-                member.clock = None
-            log = logger.info if state is _State.GONE else logger.warning
-            log("%s %s", member, state.value)
-            self._give_up(WorkerLost(f"{member} {state.value}, in the middle of a step"))
-            outcome = self._end_job()
-            self._changed.notify_all()
+            return self._roster.state()
+
+    def restore(self, state: RosterState) -> None:
+        """Takes who was a member; to be called before requests come, then `replay`, `resume`."""
+        with self._changed:
+            self._roster.restore(state)
+
+    def replay(self, change: Joined | ClockSet | Left) -> None:
+        """Makes a change that was logged before a kill."""
+        with self._changed:
+            if isinstance(change, Joined):
+                self._roster.join(change)
+            elif isinstance(change, ClockSet):
+                self._roster.set_clock(change)
+            else:
+                self._roster.leave(change)
+
+    def replay_push(self, ranks: tuple[int, ...], step: int) -> None:
+        """Moves the clocks that a push moved before a kill."""
+        with self._changed:
+            self._roster.move_clocks(ranks, step)
+
+    def resume(self) -> None:
+        """Begins to serve with what was remembered: who was here is away from now on."""
+        with self._changed:
+            for member in self._roster.members.values():
+                if member.is_waited_for:
+                    member.presence = Presence.AWAY
+                    member.deadline = self._time() + self._rejoin_seconds
+                    logger.info("%s was here, and may come back", member)
+            self._watch()
+            outcome = self._roster.outcome
         if outcome is not None and self._on_over is not None:
             self._on_over(outcome)
 
-    def _end_job(self) -> bool | None:
-        """Ends the job if it is over; returns whether all said goodbye, None if it goes on."""
-        states = [member.state for member in self._members.values()]
-        is_whole = _State.LOST not in states
-        if _State.PRESENT in states or (is_whole and len(states) < self._num_workers):
-            return None
-        self._members, self._num_workers = {}, 0
-        return is_whole
+    def _watch(self) -> None:
+        """Starts the thread that loses those who stay away, if somebody is."""
+        is_needed = bool(self._deadlines()) and not self._is_closed
+        if is_needed and not self._is_watching:
+            self._is_watching = True
+            self._watcher = threading.Thread(
+                target=self._lose_overdue, name="workers-away", daemon=True
+            )
+            self._watcher.start()
+
+    def _deadlines(self) -> list[tuple[float, Member]]:
+        return [
+            (member.deadline, member)
+            for member in self._roster.members.values()
+            if member.presence is Presence.AWAY and member.deadline is not None
+        ]
+
+    def _lose_overdue(self) -> None:
+        """Loses each that is away for too long; returns when nobody is away, or at `close`."""
+        while True:
+            with self._changed:
+                away = self._deadlines()
+                if not away or self._is_closed:
+                    self._is_watching = False
+                    return
+                deadline, member = min(away, key=lambda each: each[0])
+                if (seconds := deadline - self._time()) > 0:
+                    self._changed.wait(seconds)
+                    continue
+            self._lose_at(member, deadline)
+
+    def _lose_at(self, member: Member, now: float) -> None:
+        """Ends the membership of one that is away, unless it came back since."""
+        try:
+            self._leave(member, is_lost=True, is_due=lambda: _is_overdue(member, now))
+        except NotLogged as error:
+            logger.warning("%s has stayed away, and remains so for now: %s", member, error)
+            with self._changed:
+                member.deadline = self._time() + LOG_SECONDS
+                self._watch()
+
+    def _leave(
+        self, member: Member, *, is_lost: bool, is_due: Callable[[], bool] = lambda: True
+    ) -> None:
+        with self._order.turn(), self._changed:
+            if self._is_closed or not member.is_waited_for or not is_due():
+                return
+            self._end(member, is_lost=is_lost)
+            outcome = self._roster.outcome
+        if outcome is not None and self._on_over is not None:
+            self._on_over(outcome)
+
+    def _end(self, member: Member, *, is_lost: bool) -> None:
+        left = Left(member.rank, is_lost)
+        self._order.make(left, lambda: self._roster.leave(left))
+        log = logger.warning if is_lost else logger.info
+        log("%s %s", member, member.presence.value)
+        self._give_up(WorkerLost(f"{member} {member.presence.value}, in the middle of a step"))
+        self._changed.notify_all()
+
+    def _end_those_before(self, member: Member | None) -> None:
+        """Loses the members that a new worker shows to have been started anew.
+
+        That is the one whose rank it takes. If nobody is here, it is all of them: the
+        workers of a job begin together, and end so.
+        """
+        members = [*self._roster.members.values()]
+        if all(each.presence is not Presence.PRESENT for each in members):
+            anew = [each for each in members if each.presence is Presence.AWAY]
+        else:
+            anew = [each for each in (member,) if each and each.presence is Presence.AWAY]
+        for each in anew:
+            self._end(each, is_lost=True)
 
     def begin(self, rank: int, first_step: int) -> None:
         """Starts a worker's clock at `first_step`: its next push is of the step after it.
@@ -207,10 +369,9 @@ class Workers(Generic[Part]):
         Raises:
             ValueError: The worker has not joined.
             WorkerLost: It is taken for lost.
+            NotLogged: The log is full; nothing changed.
         """
-        with self._changed:
-            self._present(rank).clock = first_step
-            self._changed.notify_all()
+        self._set_clock(ClockSet(rank, first_step))
 
     def end(self, rank: int) -> None:
         """Stops a worker's clock: nobody waits for it.
@@ -218,9 +379,15 @@ class Workers(Generic[Part]):
         Raises:
             ValueError: The worker has not joined.
             WorkerLost: It is taken for lost.
+            NotLogged: The log is full; nothing changed.
         """
-        with self._changed:
-            self._present(rank).clock = None
+        self._set_clock(ClockSet(rank, None))
+
+    def _set_clock(self, change: ClockSet) -> None:
+        with self._order.turn(), self._changed:
+            if self._present(change.rank).clock == change.clock:
+                return  # its answer was lost
+            self._order.make(change, lambda: self._roster.set_clock(change))
             self._changed.notify_all()
 
     def wait_to_pull(self, rank: int, after_step: int) -> None:
@@ -235,7 +402,7 @@ class Workers(Generic[Part]):
         deadline = self._time() + self._wait_seconds
         with self._changed:
             mine = self._present(rank)
-            members = self._members  # of this job, also when it is over
+            members = self._roster.members  # of this job, also when it is over
             while True:
                 self._check_open()
                 self._check_present(mine)
@@ -253,22 +420,30 @@ class Workers(Generic[Part]):
                     )
                 self._changed.wait(deadline - self._time())
 
-    def push(self, rank: int, step: int, apply: Callable[[], None]) -> None:
-        """Calls `apply` for a worker's push of `step`, then moves its clock.
+    def is_next(self, rank: int, step: int, *, worker: int = 0) -> bool:
+        """Whether a worker is a member whose next push is of `step`."""
+        with self._changed:
+            member = self._roster.members.get(rank)
+            return (
+                member is not None
+                and member.is_waited_for
+                and not _is_another(member, worker)
+                and member.clock == step - 1
+            )
+
+    def push(self, rank: int, step: int, apply: Callable[[], None], *, worker: int = 0) -> None:
+        """Calls `apply` for a worker's push of `step`, then moves its clock, in one turn.
 
         Raises:
             ValueError: The worker has not joined or begun, or another step is its next.
-            WorkerLost: It is taken for lost.
+            WorkerLost: It is taken for lost, or by its number another has its rank.
         """
         with self._changed:
-            member = self._start_push(rank, step)
-        is_applied = False
+            member = self._start_push(rank, step, worker)
         try:
-            apply()
-            is_applied = True
+            self._apply([member], step, apply)
         finally:
-            with self._changed:
-                self._finish_push(member, step if is_applied else None)
+            self._finish_push(member)
 
     def push_part(
         self,
@@ -277,6 +452,8 @@ class Workers(Generic[Part]):
         weight: float,
         part: Part,
         apply: Callable[[Sequence[tuple[float, Part]]], None],
+        *,
+        worker: int = 0,
     ) -> None:
         """Adds a worker's part of a step; returns when the whole step is applied.
 
@@ -289,6 +466,7 @@ class Workers(Generic[Part]):
             weight: Samples of the part.
             part: Any.
             apply: Applies all parts.
+            worker: Its number, if it says it.
 
         Raises:
             ValueError: The worker has not joined or begun, or another step is
@@ -299,27 +477,29 @@ class Workers(Generic[Part]):
         """
         with self._changed:
             self._check_open()
-            member = self._start_push(rank, step)
-        is_applied = False
+            member = self._start_push(rank, step, worker)
         try:
             with self._changed:
                 gathering = self._gather(member, step, weight, part)
                 is_last = self._gathering is None
             if is_last:
-                self._apply(gathering, apply)
+                self._apply_parts(gathering, apply)
             else:
                 start = time.perf_counter()
                 self._wait_for_parts(gathering)
                 self._recorder.record(WAITING, step - 1, start)
             if gathering.failure is not None:
                 raise gathering.failure
-            is_applied = True
         finally:
-            with self._changed:
-                self._finish_push(member, step if is_applied else None)
+            self._finish_push(member)
 
-    def _start_push(self, rank: int, step: int) -> Member:
+    def _start_push(self, rank: int, step: int, worker: int) -> Member:
         member = self._present(rank)
+        if _is_another(member, worker):
+            raise WorkerLost(
+                f"{member} has rank={rank} by now, got a push of the worker that had it before; "
+                "that one was taken for lost and must not go on"
+            )
         if member.clock is None:
             raise ValueError(f"{member} pushes after it has begun, got step={step} before")
         if member.is_pushing or step != member.clock + 1:
@@ -330,15 +510,26 @@ class Workers(Generic[Part]):
         member.is_pushing = True
         return member
 
-    def _finish_push(self, member: Member, applied_step: int | None) -> None:
-        member.is_pushing = False
-        if applied_step is not None and member.clock is not None:
-            member.clock = applied_step
-        self._changed.notify_all()
+    def _finish_push(self, member: Member) -> None:
+        with self._changed:
+            member.is_pushing = False
+
+    def _apply(self, members: Sequence[Member], step: int, apply: Callable[[], None]) -> None:
+        """Calls `apply` and moves clocks, with no change of the roster's in between."""
+        with self._order.turn():
+            with self._changed:
+                for member in members:  # a log names members by rank
+                    if self._roster.members.get(member.rank) is not member:
+                        raise WorkerLost(f"{member} {member.presence.value}; its job is over")
+            apply()
+            with self._changed:
+                for member in members:  # without a log one may have left meanwhile
+                    member.move_clock(step)
+                self._changed.notify_all()
 
     def _gather(self, member: Member, step: int, weight: float, part: Part) -> _Gathering[Part]:
         """Returns the step's gathering with the part; it is no longer the current one if whole."""
-        for other in (member, *self._members.values()):
+        for other in (member, *self._roster.members.values()):
             self._check_present(other)
         gathering = self._gathering = self._gathering or _Gathering(step)
         if gathering.step != step:
@@ -347,18 +538,20 @@ class Workers(Generic[Part]):
                 f"while others push step {gathering.step}; begin all at the same step"
             )
         gathering.parts[member.rank] = weight, part
-        if len(gathering.parts) == self._num_workers:
+        gathering.members.append(member)
+        if len(gathering.parts) == self._roster.num_workers:
             self._gathering = None  # it is applied now, whoever is lost meanwhile
         return gathering
 
-    def _apply(
+    def _apply_parts(
         self,
         gathering: _Gathering[Part],
         apply: Callable[[Sequence[tuple[float, Part]]], None],
     ) -> None:
+        parts = [gathering.parts[rank] for rank in sorted(gathering.parts)]
         failure: BaseException | None = None
         try:
-            apply([gathering.parts[rank] for rank in sorted(gathering.parts)])
+            self._apply(gathering.members, gathering.step, lambda: apply(parts))
         except BaseException as error:  # it is every worker's
             failure = error
         with self._changed:
@@ -399,7 +592,7 @@ class Workers(Generic[Part]):
                 f"a worker needs 0 <= rank < num_workers <= {MAX_WORKERS}, got rank={rank}, "
                 f"num_workers={num_workers} from {name}"
             )
-        wanted = self._expected or self._num_workers or num_workers
+        wanted = self._expected or self._roster.num_workers or num_workers
         if num_workers != wanted:
             raise ValueError(
                 f"this server is of a job of num_workers={wanted}, got num_workers={num_workers} "
@@ -408,18 +601,27 @@ class Workers(Generic[Part]):
 
     def _check_whole(self) -> None:
         """Refuses to go on with a job that has lost a worker."""
-        for member in self._members.values():
-            if member.state is _State.LOST:
-                raise WorkerLost(f"{member} {member.state.value}")
+        for member in self._roster.members.values():
+            if member.presence is Presence.LOST:
+                raise WorkerLost(f"{member} {member.presence.value}")
+
+    def _check_free(self, rank: int, name: str) -> None:
+        if rank in self._roster.members:
+            held = self._roster.members[rank]
+            raise ValueError(
+                f"each rank joins once, got rank={rank} from {name}, but {held} "
+                f"{held.presence.value}; give each worker its own rank, or wait for the end of "
+                "the other job"
+            )
 
     def _check_present(self, member: Member) -> None:
-        if member.state is not _State.PRESENT:
-            raise WorkerLost(f"{member} {member.state.value}")
+        if not member.is_waited_for:
+            raise WorkerLost(f"{member} {member.presence.value}")
 
     def _member(self, rank: int) -> Member:
-        if rank not in self._members:
+        if rank not in self._roster.members:
             raise ValueError(f"a worker joins before all else, got rank={rank}, which has not")
-        return self._members[rank]
+        return self._roster.members[rank]
 
     def _present(self, rank: int) -> Member:
         member = self._member(rank)
@@ -427,5 +629,20 @@ class Workers(Generic[Part]):
         return member
 
     def _missing(self, gathering: _Gathering[Part]) -> str:
-        ranks = [rank for rank in range(self._num_workers) if rank not in gathering.parts]
-        return ", ".join(str(self._members.get(r, f"worker {r} (has not joined)")) for r in ranks)
+        members, ranks = self._roster.members, range(self._roster.num_workers)
+        return ", ".join(
+            str(members.get(rank, f"worker {rank} (has not joined)"))
+            for rank in ranks
+            if rank not in gathering.parts
+        )
+
+
+def _is_another(member: Member, worker: int) -> bool:
+    """Whether a number is not a member's, where both say theirs."""
+    return worker != 0 and member.worker not in (0, worker)
+
+
+def _is_overdue(member: Member, now: float) -> bool:
+    return (
+        member.presence is Presence.AWAY and member.deadline is not None and member.deadline <= now
+    )

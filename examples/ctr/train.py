@@ -133,6 +133,7 @@ def main(arguments: list[str]) -> None:
         plan=plan,
         worker=worker,
         connect_timeout=flags.connect_timeout,
+        retry_seconds=flags.retry_seconds,
         fresh=flags.fresh,
     ) as trainer:
         if flags.load:

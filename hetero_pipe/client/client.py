@@ -2,7 +2,9 @@
 
 import os
 import socket
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
@@ -15,9 +17,11 @@ from hetero_pipe.client.attach import attach_tables
 from hetero_pipe.client.clock import clock_ahead
 from hetero_pipe.client.connect import Connection, connect_embedded, connect_servers
 from hetero_pipe.client.embedded import EmbeddedTransport
+from hetero_pipe.client.patience import Retry
 from hetero_pipe.client.route import RoutedKeys, assemble, route_keys, slices_of
 from hetero_pipe.client.transport import Reply, TraceAction
 from hetero_pipe.errors import CheckpointError, ConfigError, TableNotFound
+from hetero_pipe.plan import RETRY_SECONDS
 from ps_server.spans import Spans
 from ps_server.spec import TableSpec
 from ps_server.store import Rows, SnapshotError, buckets_of_snapshot
@@ -25,6 +29,11 @@ from ps_server.store import Rows, SnapshotError, buckets_of_snapshot
 __all__ = ["Client"]
 
 Value = TypeVar("Value")
+
+
+def _draw_worker(rng: np.random.Generator) -> int:
+    """Returns a client's number: 64 bits, not 0."""
+    return int(rng.integers(1, 2**64, dtype=np.uint64))
 
 
 class Client:
@@ -40,23 +49,48 @@ class Client:
     and whoever waits for it is told so. `begin` sets one worker's clock alone:
     let all of them meet between it and the first pull.
 
+    A durable server may go away and come back, on the same port or on another: a
+    call waits for it and is made again, a push without being applied twice. So any
+    call may take `retry_seconds` longer, and says in the log what it waits for.
+
     Args:
-        servers: HOST:PORT of each; None keeps the tables in this process.
+        servers: HOST:PORT of each; or `["@FILE"]`, a file that says where they are
+            and is replaced when one moves; None keeps the tables in this process.
         connect_timeout: Seconds to wait for servers that are not there yet.
+        retry_seconds: To wait for a durable server that is away; 0 waits for none.
+        rng: Draws this client's number, and the pauses between attempts; None takes
+            one of its own. Two clients of one number would take each other's pushes
+            for their own.
 
     Raises:
         ConfigError: An address is malformed, or two name the same server.
         ServerUnavailable: A server did not answer in time.
     """
 
-    def __init__(self, servers: Sequence[str] | None, *, connect_timeout: float = 40.0) -> None:
+    def __init__(
+        self,
+        servers: Sequence[str] | None,
+        *,
+        connect_timeout: float = 40.0,
+        retry_seconds: float = RETRY_SECONDS,
+        rng: np.random.Generator | None = None,
+    ) -> None:
+        self._rng = rng or np.random.default_rng()
         self._route, self._connections = (
             connect_embedded()
             if servers is None
-            else connect_servers(servers, connect_timeout=connect_timeout)
+            else connect_servers(
+                servers,
+                connect_timeout=connect_timeout,
+                retry=Retry(retry_seconds, self._rng),
+            )
         )
         self._specs: dict[str, TableSpec] = {}
         self._rank: int | None = None  # of this worker, once it has joined
+        self._pushing = threading.Lock()  # guards what is below: pushes follow one another
+        self._worker = _draw_worker(self._rng)
+        self._num_pushes = 0  # by this number, on every server
+        self._failed_step: int | None = None  # of a member's last push, if that failed
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -90,8 +124,7 @@ class Client:
     def join(self, *, rank: int, num_workers: int, name: str | None = None) -> None:
         """Makes this process one of the workers that keep step on the servers.
 
-        From then on a push goes to every server, also where it has no keys: it
-        moves the worker's clock.
+        From then on a push moves the worker's clock, on every server.
 
         Args:
             rank: Among the workers that push, from 0.
@@ -109,7 +142,11 @@ class Client:
         if name is None:
             name = f"{socket.gethostname()}:{os.getpid()}"
         try:
-            self._ask(lambda c: c.control.join(rank, num_workers=num_workers, name=name))
+            self._ask(
+                lambda c: c.control.join(
+                    rank, num_workers=num_workers, name=name, worker=self._worker
+                )
+            )
         except BaseException:  # it is a worker of all servers, or of none
             for connection in self._connections:
                 connection.control.leave()
@@ -219,6 +256,9 @@ class Client:
     ) -> None:
         """Applies the gradients of each table and returns when every server has.
 
+        It goes to every server, also where it has no keys, and is the next there of
+        this client. Pushes of one client follow one another.
+
         With a weight, these are this worker's part of the step, and every
         server applies the mean of all workers' parts, by weight, as one update:
         the call returns when all workers have pushed theirs. One without data
@@ -251,17 +291,44 @@ class Client:
                     f"{list(gradient.shape)}"
                 )
         moved = {name: keys[name] for name in gradients}
-        replies = []
-        for server, connection in enumerate(self._connections):
-            where = slices_of(server, moved)
-            part = {n: (keys[n].keys[at], gradients[n][at]) for n, at in where.items()}
-            if part or self._rank is not None:
+        with self._pushing, self._numbering(step) as sequence:
+            replies = []
+            for server, connection in enumerate(self._connections):
+                # With every table, also without keys: by its id a server tells what is not for it.
+                where = {name: routed.slice_of(server) for name, routed in moved.items()}
                 replies.append(
                     connection.data.push(
-                        self._route.fingerprint, part, step=step, rank=self._rank, weight=weight
+                        self._route.fingerprint,
+                        {n: (keys[n].keys[at], gradients[n][at]) for n, at in where.items()},
+                        step=step,
+                        rank=self._rank,
+                        weight=weight,
+                        worker=self._worker,
+                        sequence=sequence,
                     )
                 )
-        await_all(replies)
+            await_all(replies)
+
+    @contextmanager
+    def _numbering(self, step: int) -> Iterator[int]:
+        """Yields the number of a push.
+
+        One that fails may be applied on some servers and not on others. A member may push
+        that step again: it is the same push then, and applied where it was not. Another
+        step is refused there, as it leaves one out. Who has not joined goes on as another
+        client, whose pushes no server misses, or takes for others.
+        """
+        if self._failed_step != step:
+            self._num_pushes += 1
+        self._failed_step = None
+        try:
+            yield self._num_pushes
+        except BaseException:
+            if self._rank is None:
+                self._worker, self._num_pushes = _draw_worker(self._rng), 0
+            else:
+                self._failed_step = step
+            raise
 
     def num_rows(self) -> dict[str, int]:
         """Returns the rows of each attached table, over all servers.
@@ -280,14 +347,45 @@ class Client:
                     )
         return {name: sum(held.tables[name].num_rows for held in stats) for name in self._specs}
 
-    def save(self, table: str) -> Iterator[tuple[str, Iterable[bytes]]]:
-        """Yields file name and content of each snapshot of a table, the content in pieces.
+    def freeze(self) -> Sequence[int]:
+        """Keeps the rows of all tables as they are now on every server, for `save`.
+
+        Pulls and pushes go on. Each server freezes between two pushes, by itself: for the
+        rows of one step, let no push be under way. A server keeps the latest freeze alone.
+
+        Returns:
+            The number of the freeze on each server.
 
         Raises:
-            ServerError: A server refused or failed.
+            ServerError: A server refused, failed or did not answer.
         """
-        for connection in self._connections:
-            yield from connection.control.save(self._route.fingerprint, table)
+        return self._ask(lambda c: c.control.freeze(self._route.fingerprint))
+
+    def release(self, freeze: Sequence[int]) -> None:
+        """Lets go what `freeze` kept.
+
+        Raises:
+            ServerError: A server failed or did not answer.
+        """
+        asked = zip(self._connections, freeze, strict=True)
+        await_all([connection.control.release(number) for connection, number in asked])
+
+    def save(
+        self, table: str, *, freeze: Sequence[int] | None = None
+    ) -> Iterator[tuple[str, Iterable[bytes]]]:
+        """Yields file name and content of each snapshot of a table, the content in pieces.
+
+        Args:
+            table: Its name.
+            freeze: Whose rows they are, as `freeze` returned it; None is those of now,
+                each row of another moment if pushes go on.
+
+        Raises:
+            ServerError: A server refused or failed, or keeps the freeze no longer.
+        """
+        for i, connection in enumerate(self._connections):
+            number = None if freeze is None else freeze[i]
+            yield from connection.control.save(self._route.fingerprint, table, freeze=number)
 
     def load(self, table: str, paths: Sequence[Path]) -> int:
         """Replaces a table's rows by those in snapshots, saved by any number of servers.

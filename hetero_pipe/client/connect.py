@@ -7,6 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hetero_pipe.client.embedded import ADDRESS, EmbeddedTransport
+from hetero_pipe.client.link import Link
+from hetero_pipe.client.patience import Retry
+from hetero_pipe.client.retry import RetryingTransport
+from hetero_pipe.client.servers import Servers, servers_of
 from hetero_pipe.client.transport import ControlPlane, DataPlane, ServerStats
 from hetero_pipe.client.transport.grpc import GrpcTransport
 from hetero_pipe.errors import ConfigError, ServerUnavailable
@@ -14,6 +18,9 @@ from hetero_pipe.units import format_seconds
 from ps_server.route import Route, ServerRef
 
 logger = logging.getLogger(__name__)
+
+LOOK_SECONDS = 1.0  # how long a server is waited for until its file is read again
+FILE_SECONDS = 0.1  # between two looks for a file that is not there
 
 
 @dataclass(frozen=True)
@@ -33,81 +40,159 @@ def connect_embedded() -> tuple[Route, list[Connection]]:
 
 
 def connect_servers(
-    addresses: Sequence[str], *, connect_timeout: float
+    servers: Sequence[str], *, connect_timeout: float, retry: Retry
 ) -> tuple[Route, list[Connection]]:
     """Waits for the servers and returns the route and a connection to each, in its order.
 
+    Calls to a server that is durable ride through its absence from then on.
+
     Args:
-        addresses: HOST:PORT of each server.
+        servers: HOST:PORT of each server; or one alone, @FILE, that names them.
         connect_timeout: Seconds to wait for all of them.
+        retry: How calls are repeated.
 
     Raises:
-        ConfigError: An address is malformed, or two name the same server.
+        ConfigError: An address is malformed, two name the same server, or there is
+            no file.
         ServerUnavailable: A server did not answer in time.
         RouteMismatch: The servers disagree on the route.
     """
-    _check_addresses(addresses)
-    if not (math.isfinite(connect_timeout) and connect_timeout >= 0):
-        raise ConfigError(
-            f"connect_timeout is seconds, at least 0, got connect_timeout={connect_timeout}"
-        )
-    transports = [GrpcTransport(address) for address in addresses]
+    for name, seconds in (("connect_timeout", connect_timeout), ("retry_seconds", retry.seconds)):
+        if not (math.isfinite(seconds) and seconds >= 0):
+            raise ConfigError(f"{name} is seconds, at least 0, got {name}={seconds}")
+    search = _Search(servers_of(servers), seconds=connect_timeout)
     try:
-        stats = _wait_for_all(transports, connect_timeout)
-        route = _agree_on_route(addresses, stats)
+        found = search.run()
+        refs = [ServerRef(stats.id, transport.address) for transport, stats in found]
+        route = _agree_on_route(refs, [stats for _, stats in found])
     except BaseException:
-        for transport in transports:
-            transport.close()
+        search.close()
         raise
-    by_id = {s.id: t for s, t in zip(stats, transports, strict=True)}
+    by_id: dict[str, GrpcTransport | RetryingTransport] = {}
+    for position, (transport, stats) in enumerate(found):
+        by_id[stats.id] = transport
+        if stats.is_durable and retry.seconds:
+            located = _Located(search.servers, position)
+            link = Link(stats.id, transport, locate=located, retry=retry)
+            by_id[stats.id] = RetryingTransport(link)
     return route, [Connection(ref, by_id[ref.id], by_id[ref.id]) for ref in route.servers]
 
 
-def _check_addresses(addresses: Sequence[str]) -> None:
-    if not addresses:
-        raise ConfigError("servers must name at least one HOST:PORT, got none; None is embedded")
-    for address in addresses:
-        host, _, port = address.rpartition(":")
-        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-            raise ConfigError(
-                f"a server is HOST:PORT with a port from 1 to 65535, got {address!r}; "
-                "for example servers=['127.0.0.1:7000']"
-            )
+@dataclass(frozen=True)
+class _Located:
+    """Tells where one server is by now."""
 
+    servers: Servers
+    position: int
 
-def _wait_for_all(transports: Sequence[GrpcTransport], seconds: float) -> list[ServerStats]:
-    deadline = time.monotonic() + seconds
-    found: dict[str, ServerStats] = {}
-    for transport in transports:  # name all that are missing before waiting for the first
+    def __call__(self) -> str | None:
+        """Returns its HOST:PORT, None if nobody says so."""
+        if not self.servers.may_move:
+            return None
         try:
-            found[transport.address] = transport.wait(0)
-        except ServerUnavailable as error:
-            logger.warning(
-                "server %s is not reachable, waiting up to %s for it; start it with: "
-                "ps-server --listen %s",
-                transport.address,
-                format_seconds(seconds),
-                transport.address,
-            )
+            return self.servers.addresses()[self.position]
+        except (ConfigError, IndexError) as error:  # it is being written, or its disk is away
             logger.debug("%s", error)
-    for transport in transports:
-        if transport.address in found:
-            continue
+            return None
+
+
+class _Search:
+    """Finds all servers, wherever they are said to be by the time that they are found.
+
+    Args:
+        servers: Says where.
+        seconds: That it may take.
+    """
+
+    def __init__(self, servers: Servers, *, seconds: float) -> None:
+        self.servers = servers
+        self._seconds = seconds
+        self._deadline = time.monotonic() + seconds
+        self._transports: dict[int, GrpcTransport] = {}
+        self._found: dict[int, tuple[GrpcTransport, ServerStats]] = {}
+
+    def run(self) -> list[tuple[GrpcTransport, ServerStats]]:
+        """Returns a connection to each, and what it said.
+
+        Raises:
+            ConfigError: Nobody says in time where they are.
+            ServerUnavailable: A server did not answer in time.
+        """
+        addresses = self._addresses()
+        for position, address in enumerate(addresses):  # name all that are missing, then wait
+            try:
+                self._ask(position, address, 0)
+            except ServerUnavailable as error:
+                logger.warning(
+                    "server %s is not reachable, waiting up to %s for it; start it with: "
+                    "ps-server --listen %s",
+                    address,
+                    format_seconds(self._seconds),
+                    address,
+                )
+                logger.debug("%s", error)
+        while (missing := self._first_missing(addresses)) is not None:
+            self._wait_for(missing, addresses[missing])
+            addresses = self._addresses()
+        return [self._found[position] for position in range(len(addresses))]
+
+    def _first_missing(self, addresses: Sequence[str]) -> int | None:
+        for position, address in enumerate(addresses):
+            found = self._found.get(position)
+            if found is None or found[0].address != address:
+                return position
+        return None
+
+    def _ask(self, position: int, address: str, seconds: float) -> None:
+        transport = self._transports.get(position)
+        if transport is None or transport.address != address:
+            if transport is not None:
+                transport.close()
+            transport = self._transports[position] = GrpcTransport(address)
+        self._found[position] = transport, transport.wait(seconds)
+
+    def _wait_for(self, position: int, address: str) -> None:
+        """Waits for a server, but no longer than until it may be somewhere else."""
+        left = max(0.0, self._deadline - time.monotonic())
+        may_move = self.servers.may_move
         try:
-            found[transport.address] = transport.wait(max(0.0, deadline - time.monotonic()))
+            self._ask(position, address, min(left, LOOK_SECONDS) if may_move else left)
         except ServerUnavailable as error:
+            if may_move and time.monotonic() < self._deadline:
+                return
             raise ServerUnavailable(
-                f"server {transport.address} must be reachable, got no answer within "
-                f"{format_seconds(seconds)}; start it with: "
-                f"ps-server --listen {transport.address}"
+                f"server {address} must be reachable, got no answer within "
+                f"{format_seconds(self._seconds)}; start it with: ps-server --listen {address}"
             ) from error
-        logger.info("server %s is there", transport.address)
-    return [found[transport.address] for transport in transports]
+        logger.info("server %s is there", address)
+
+    def _addresses(self) -> tuple[str, ...]:
+        """Returns where the servers are; waits until somebody says it.
+
+        Raises:
+            ConfigError: Nobody does in time.
+        """
+        is_told = False
+        while True:
+            try:
+                return self.servers.addresses()
+            except ConfigError as error:
+                if not self.servers.may_move or time.monotonic() >= self._deadline:
+                    raise
+                if not is_told:
+                    seconds = format_seconds(self._seconds)
+                    logger.warning("waiting up to %s to be told of servers: %s", seconds, error)
+                is_told = True
+            time.sleep(FILE_SECONDS)
+
+    def close(self) -> None:
+        """Gives up all connections."""
+        for transport in self._transports.values():
+            transport.close()
 
 
-def _agree_on_route(addresses: Sequence[str], stats: Sequence[ServerStats]) -> Route:
+def _agree_on_route(refs: Sequence[ServerRef], stats: Sequence[ServerStats]) -> Route:
     """Returns the route that the servers hold, or a new one."""
-    refs = [ServerRef(s.id, address) for address, s in zip(addresses, stats, strict=True)]
     try:
         # By id: workers that start at once agree, whatever they call the servers.
         route = Route(tuple(sorted(refs, key=lambda ref: ref.id)))

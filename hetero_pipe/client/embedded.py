@@ -76,7 +76,10 @@ class EmbeddedTransport:
         step: int,
         rank: int | None = None,
         weight: float | None = None,
+        worker: int = 0,
+        sequence: int = 0,
     ) -> Reply[None]:
+        # No answer is lost here, so no push comes twice: who sends it makes no difference.
         return _Done(
             _call(lambda: self._store.push(route, gradients, step=step, rank=rank, weight=weight))
         )
@@ -92,8 +95,18 @@ class EmbeddedTransport:
         self._store.drop_table(name)
         return _Done(None)
 
-    def save(self, route: int, table: str) -> Iterator[tuple[str, Iterable[bytes]]]:
-        for name, data in _call(lambda: self._store.save(route, table)):
+    def freeze(self, route: int) -> Reply[int]:
+        return _Done(_call(lambda: self._store.freeze(route)))
+
+    def release(self, freeze: int) -> Reply[None]:
+        return _Done(_call(lambda: self._store.release(freeze)))
+
+    def save(
+        self, route: int, table: str, *, freeze: int | None = None
+    ) -> Iterator[tuple[str, Iterable[bytes]]]:
+        found = _call(lambda: self._store.save(route, table, freeze=freeze))
+        while (snapshot := _call(lambda: next(found, None))) is not None:
+            name, data = snapshot
             yield name, [data]
 
     def load(self, route: int, table: str, paths: Sequence[Path]) -> Reply[int]:
@@ -103,9 +116,9 @@ class EmbeddedTransport:
         # What this process did for its tables is within its own spans of pull and push.
         return _Done(ServerTrace(time.perf_counter(), None))
 
-    def join(self, rank: int, *, num_workers: int, name: str) -> Reply[None]:
+    def join(self, rank: int, *, num_workers: int, name: str, worker: int = 0) -> Reply[bool]:
         _call(lambda: self._store.workers.join(rank, num_workers=num_workers, name=name))
-        return _Done(None)
+        return _Done(False)
 
     def leave(self) -> None:
         """Nothing to break: a worker of this process has no stream."""

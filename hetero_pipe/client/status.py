@@ -60,6 +60,29 @@ def translate_status(error: grpc.RpcError, address: str) -> HeteroPipeError:
     return kind(f"{details} (server {address})")
 
 
+def is_passing(error: HeteroPipeError) -> bool:
+    """Whether the same call may succeed later: the server is away, or has no room just now."""
+    return isinstance(error, ServerUnavailable) or is_full(error)
+
+
+def is_full(error: HeteroPipeError) -> bool:
+    """Whether a server is there but has no room, on its disk or in its memory."""
+    return _code(error) is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+def reason_of(error: HeteroPipeError) -> str:
+    """Returns what a call failed of, without what to do about it: `CODE: details`."""
+    code, cause = _code(error), error.__cause__
+    if code is None or not isinstance(cause, grpc.RpcError):
+        return str(error)
+    return f"{code.name}: {cause.details() or 'no details'}"
+
+
+def _code(error: HeteroPipeError) -> grpc.StatusCode | None:
+    cause = error.__cause__
+    return cause.code() if isinstance(cause, grpc.RpcError) else None
+
+
 def translate_store_error(error: Exception, address: str) -> HeteroPipeError:
     """Returns our error for what a store in this process raised."""
     return _ERROR_OF_STORE.get(type(error), ServerError)(f"{error} (server {address})")

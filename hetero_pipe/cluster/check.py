@@ -4,11 +4,11 @@ import math
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable
-from difflib import get_close_matches
 
 from hetero_pipe.errors import ConfigError
+from hetero_pipe.section import nearest
 
-__all__ = ["check_count", "check_name", "check_one_of", "check_positive", "check_unique", "nearest"]
+__all__ = ["check_count", "check_name", "check_one_of", "check_positive", "check_unique"]
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
@@ -49,15 +49,3 @@ def check_unique(owner: str, what: str, names: Iterable[str]) -> None:
     twice = [name for name, times in Counter(names).items() if times > 1]
     if twice:
         raise ConfigError(f"{owner} names each {what} once, got {twice[0]!r} twice; rename one")
-
-
-def nearest(word: object, known: Iterable[str]) -> str:
-    """Returns `; did you mean 'memory'?`, or nothing if no known word is near.
-
-    >>> nearest("memry", ["memory", "model"])
-    "; did you mean 'memory'?"
-    """
-    # Case counts for nothing when people mistype: nvlink is NVLink.
-    by_lower = {each.lower(): each for each in known}
-    found = get_close_matches(str(word).lower(), by_lower, n=1)
-    return f"; did you mean {by_lower[found[0]]!r}?" if found else ""

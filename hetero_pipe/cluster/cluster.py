@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import NoReturn
 
 from hetero_pipe.cluster.border import Border, borders_of
-from hetero_pipe.cluster.check import check_unique, nearest
+from hetero_pipe.cluster.check import check_unique
 from hetero_pipe.cluster.device import Device
 from hetero_pipe.cluster.host import Host
 from hetero_pipe.cluster.link import Link, Switch
@@ -16,6 +16,7 @@ from hetero_pipe.cluster.place import Place
 from hetero_pipe.cluster.rate import Rate
 from hetero_pipe.cluster.wiring import Edge, Edges, reach, wire
 from hetero_pipe.errors import ConfigError
+from hetero_pipe.section import nearest
 
 __all__ = ["Cluster"]
 

@@ -12,8 +12,8 @@ from hetero_pipe.cluster.host import Disk, Host
 from hetero_pipe.cluster.link import Link, Switch
 from hetero_pipe.cluster.preset import device_preset, preset
 from hetero_pipe.cluster.rate import Rate, Spread
-from hetero_pipe.cluster.section import Section
 from hetero_pipe.errors import ConfigError
+from hetero_pipe.section import Section
 from hetero_pipe.units import parse_bytes, parse_flops, parse_rate, parse_seconds
 
 __all__ = ["cluster_of_tables", "rate_tables", "tables_of_cluster"]

@@ -32,11 +32,11 @@ Prices are US dollars per hour of one machine, and change; yours goes in your fi
 
 from dataclasses import replace
 
-from hetero_pipe.cluster.check import nearest
 from hetero_pipe.cluster.device import Device
 from hetero_pipe.cluster.host import Disk, Host
 from hetero_pipe.cluster.link import Link
 from hetero_pipe.errors import ConfigError
+from hetero_pipe.section import nearest
 from hetero_pipe.units import GiB
 
 __all__ = ["DEVICE_PRESETS", "HOST_PRESETS", "device_preset", "preset"]

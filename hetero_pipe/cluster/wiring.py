@@ -4,9 +4,9 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from hetero_pipe.cluster.check import nearest
 from hetero_pipe.cluster.link import Link
 from hetero_pipe.errors import ConfigError
+from hetero_pipe.section import nearest
 
 __all__ = ["Edge", "Edges", "Groups", "reach", "wire"]
 

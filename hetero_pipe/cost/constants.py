@@ -26,17 +26,21 @@ class Constants:
         message_byte: A byte of a message: packed, handed to the system, and unpacked.
         step: Of one step: what a worker's threads take whatever the model.
         look: Share of a core that a thread takes which waits for a device: it looks again.
-        kept_base: Bytes that a process keeps once it trained or served, whatever that was. All that
-            is kept was found by runs here; benchmarks/cost_error tells by which.
-        kept_dense: Bytes that a dense part adds to it, whatever it is.
-        kept_row: Bytes that a worker's allocators keep for a byte of a batch's rows.
-        kept_message: Likewise, for a byte of the largest message to all servers.
+        kept_table: Share of a table's bytes that is kept beside it. All that is kept was found by
+            runs here; benchmarks/cost_error tells by which.
+        kept_base: Bytes that a worker keeps once it trained, whatever that was.
+        kept_client: Bytes that a worker with servers keeps beside, whatever it sends them.
+        kept_row: Bytes that a worker with tables of its own keeps for a byte of a batch's rows.
+        kept_upload: Likewise, of rows that are on their way to a device and back.
+        kept_message: Bytes that a worker keeps for a byte of the largest message to all servers.
+        kept_message_ahead: Likewise, for each step of staleness.
         kept_served: Bytes that a server keeps for a byte of the largest message to it.
-        kept_matmul: Bytes that a worker with tables of its own keeps for a byte of what matmuls
-            make. Paddle's blocks begin at pages, and glibc before 2.38 takes none of them again
-            for one as large, unless what is beside it is free, too.
-        kept_matmul_served: Likewise, where messages come and go between these blocks.
+        kept_served_ahead: Likewise, for each step of staleness.
+        kept_activation: Bytes that a worker keeps for a byte of activations on a CPU: blocks are
+            kept by size, each size as many as there were at one time.
+        kept_varying: Likewise, of those of another size in each batch, which are of several sizes.
         kept_cut: Bytes that either end keeps for a byte of cuts, as float32.
+        kept_cut_ahead: Likewise, for each step of staleness.
         kept_sent: Likewise, for a byte of them as they are sent.
         process: Bytes of a worker's process before it trains.
         server_process: Bytes of a server's process before it has rows.
@@ -58,15 +62,20 @@ class Constants:
     message_byte: float = 1e-9
     step: float = 300e-6
     look: float = 0.045
-    kept_base: float = 5e6
-    kept_dense: float = 15e6
-    kept_row: float = 12.0
-    kept_message: float = 10.0
-    kept_served: float = 18.0
-    kept_matmul: float = 5.0
-    kept_matmul_served: float = 12.0
-    kept_cut: float = 11.0
-    kept_sent: float = 13.0
+    kept_table: float = 0.066
+    kept_base: float = 16.5e6
+    kept_client: float = 13e6
+    kept_row: float = 0.5
+    kept_upload: float = 11.6
+    kept_message: float = 3.7
+    kept_message_ahead: float = 0.6
+    kept_served: float = 12.0
+    kept_served_ahead: float = 1.8
+    kept_activation: float = 0.6
+    kept_varying: float = 3.8
+    kept_cut: float = 9.0
+    kept_cut_ahead: float = 2.4
+    kept_sent: float = 6.5
     process: float = 350e6
     server_process: float = 80e6
     usable_memory: float = 0.9

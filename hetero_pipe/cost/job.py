@@ -7,7 +7,6 @@ from typing import TypeVar, cast
 
 from hetero_pipe.cluster import Cluster, Ways
 from hetero_pipe.cost.comm import Members
-from hetero_pipe.cost.compute import MATMULS
 from hetero_pipe.cost.constants import Constants
 from hetero_pipe.cost.memory import FLOAT, batch_bytes
 from hetero_pipe.cost.rates import ComputeRates, compute_rates
@@ -142,15 +141,6 @@ class Job:
         """Of the gradients of the dense part."""
         trained = (t for t in self.graph.parameters if t.needs_gradient)
         return self.once("trained", lambda: sum(float(t.bytes.at({})) for t in trained))
-
-    @property
-    def matmul_bytes(self) -> float:
-        """Of what the matmuls of a forward make."""
-        made = {name for op in self.graph.ops if op.kind in MATMULS for name in op.outputs}
-        return self.once(
-            "matmuls",
-            lambda: sum(float(self.graph.tensor(name).bytes.at(self.values)) for name in made),
-        )
 
     @property
     def sent_bytes(self) -> float:

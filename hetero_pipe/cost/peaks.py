@@ -37,41 +37,48 @@ def _process_peak(job: Job, processes: ProcessPlan) -> Breakdown:
     if processes.role == "server":
         share = min(workload.skew / job.most.num_servers, 1.0)
         rows = rows_memory(job.plan, workload, share=share)
-        kept = _kept(job, processes, message=_message(job) * share)
+        kept = _kept(job, processes, rows=rows.total, message=_message(job) * share)
         return Breakdown.sum((Breakdown.of("process", constants.server_process), rows, kept))
     message = _message(job) if job.roles.servers is not None else 0.0
-    peak = Breakdown.of("process", constants.process) + _kept(job, processes, message=message)
+    has_rows = processes.role != "dense" and job.roles.servers is None
+    rows = rows_memory(job.plan, workload, share=1.0) if has_rows else Breakdown()
+    kept = _kept(job, processes, rows=rows.total, message=message)
+    peak = Breakdown.of("process", constants.process) + kept + rows
     if processes.role != "dense":
         peak += _in_flight(job)
-        if job.roles.servers is None:
-            peak += rows_memory(job.plan, workload, share=1.0)
     if processes.role != "sparse" and processes.device == "cpu":
         peak += _device_peak(job)
     return peak
 
 
-def _kept(job: Job, processes: ProcessPlan, *, message: float) -> Breakdown:
-    """Returns the bytes that a process keeps of what it uses again and again, in many sizes.
+def _kept(job: Job, processes: ProcessPlan, *, rows: float, message: float) -> Breakdown:
+    """Returns the bytes of a process that stay with it beside what it uses at one time.
 
     Args:
         job: Has it.
         processes: What it is.
+        rows: Bytes of the tables in it.
         message: Bytes of the largest message to a server, or from one.
     """
-    constants, role = job.constants, processes.role
-    found = constants.kept_base
+    constants, role, ahead = job.constants, processes.role, job.plan.staleness
+    found = constants.kept_table * rows
     if role == "server":
-        found += constants.kept_served * message
-    if role in ("whole", "sparse"):
-        found += constants.kept_row * job.pushed_bytes + constants.kept_message * message
+        found += (constants.kept_served + constants.kept_served_ahead * ahead) * message
+        return Breakdown.of("kept by allocators", found)
+    found += constants.kept_base
+    if role == "whole" and job.roles.servers is not None:
+        kept = constants.kept_message + constants.kept_message_ahead * ahead
+        found += constants.kept_client + kept * message
+    if role == "whole" and job.roles.servers is None:
+        found += constants.kept_row * job.pushed_bytes
+    if role == "whole" and processes.device != "cpu":
+        found += constants.kept_upload * job.pushed_bytes
     if role in ("sparse", "dense"):
-        found += constants.kept_cut * job.sent_floats + constants.kept_sent * job.sent_bytes
-    if role in ("whole", "dense"):
-        found += constants.kept_dense
-        if processes.device == "cpu":
-            is_served = job.roles.servers is not None
-            kept = constants.kept_matmul_served if is_served else constants.kept_matmul
-            found += kept * job.matmul_bytes
+        kept = constants.kept_cut + constants.kept_cut_ahead * ahead
+        found += kept * job.sent_floats + constants.kept_sent * job.sent_bytes
+    if role != "sparse" and processes.device == "cpu":
+        found += constants.kept_activation * job.graph.activation_bytes(job.batch)
+        found += constants.kept_varying * job.graph.varying_bytes(job.batch)
     return Breakdown.of("kept by allocators", found)
 
 

@@ -10,7 +10,7 @@ from hetero_pipe.errors import ConfigError
 from hetero_pipe.graph.layer import Layer
 from hetero_pipe.graph.op import Cost, Op
 from hetero_pipe.graph.size import Size, total
-from hetero_pipe.graph.table import Table
+from hetero_pipe.graph.table import Table, keys_symbol
 from hetero_pipe.graph.tensor import Tensor
 
 __all__ = ["Graph"]
@@ -199,6 +199,17 @@ class Graph:
             tensors = (self._by_name[name] for name in kept)
             self._kept[layer] = total(t.bytes for t in tensors if not t.is_parameter)
         return self._kept[layer].at(self.values(batch))
+
+    def varying_bytes(self, batch: int) -> float:
+        """Returns the bytes of activations that are of another size in each batch.
+
+        They go with the keys of slots that have several a sample.
+        """
+        values = self.values(batch)
+        symbols = {keys_symbol(slot) for table in self.tables for slot in table.slots}
+        fixed = values | dict.fromkeys(symbols & values.keys(), 0)
+        whole = self.activation_bytes(batch)
+        return whole - self._kept[None].at(fixed)
 
     def cut(self, layer: str) -> tuple[Tensor, ...]:
         """Returns the tensors that cross if the model is cut after a layer.

@@ -3,23 +3,36 @@
 One script is every process of a job. `begin` is its first line and `run` its
 last: between them they read what started the process (Paddle's launcher, our
 own, or a hand) and give its `main` one list of arguments. `add_arguments` says
-which, `workers_plan` and `worker` make of them what a Trainer takes. It never
-trains, and nothing but it and `hetero_pipe.cli` reads the environment.
+which, `workers_plan` and `worker` make of them what a Trainer takes. `supervise`
+starts a whole job, and again what dies of it. It never trains, and nothing but it
+and `hetero_pipe.cli` reads the environment.
 """
 
 from hetero_pipe.launch.arguments import add_arguments, take_device, worker, workers_plan
+from hetero_pipe.launch.job import DURABILITIES, Job, load_job
 from hetero_pipe.launch.local import LocalJob, run_local_job
+from hetero_pipe.launch.restart import RestartLimit
 from hetero_pipe.launch.run import begin, run
 from hetero_pipe.launch.server import LocalServer, local_server
+from hetero_pipe.launch.status import JobStatus, ProcessStatus, job_status
+from hetero_pipe.launch.supervisor import supervise
 
 __all__ = [
+    "DURABILITIES",
+    "Job",
+    "JobStatus",
     "LocalJob",
     "LocalServer",
+    "ProcessStatus",
+    "RestartLimit",
     "add_arguments",
     "begin",
+    "job_status",
+    "load_job",
     "local_server",
     "run",
     "run_local_job",
+    "supervise",
     "take_device",
     "worker",
     "workers_plan",

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 from hetero_pipe.errors import ConfigError
-from hetero_pipe.plan import MODES, WIRES, Worker, WorkersPlan
+from hetero_pipe.plan import MODES, RETRY_SECONDS, WIRES, Worker, WorkersPlan
 
 __all__ = ["add_arguments", "take_device", "worker", "workers_plan"]
 
@@ -14,13 +14,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of servers and workers to a script's own.
 
     Without any of them, a script is one process that trains alone. Their values
-    are `servers`, `mode`, `staleness`, `average_every`, `wire`, `trace`,
+    are `servers`, `retry_seconds`, `mode`, `staleness`, `average_every`, `wire`, `trace`,
     `worker`, `num_workers`, `coordinator`, `stage` and `dense_workers`.
     """
     default = WorkersPlan()
     job = parser.add_argument_group("the job", "the same for all of its processes")
     add = job.add_argument
-    add("--servers", metavar="HOST:PORT,...", type=_names, help="default: tables in this process")
+    add(
+        "--servers",
+        metavar="HOST:PORT,...",
+        type=_servers,
+        help="or @FILE, which names them and is read again when one is away; "
+        "default: tables in this process",
+    )
+    add(
+        "--retry-seconds",
+        metavar="S",
+        type=float,
+        default=RETRY_SECONDS,
+        help="to wait for a durable server that is away; default: %(default)g",
+    )
     add("--mode", choices=MODES, default=default.mode, help="default: %(default)s")
     add("--staleness", metavar="K", type=int, default=0, help="latest pushes a pull may miss")
     add(
@@ -114,6 +127,11 @@ def take_device(flags: argparse.Namespace) -> None:
     kind = current_device().partition(":")[0]
     if flags.stage != "sparse" and f"FLAGS_selected_{kind}s" not in os.environ:
         take_device(flags.worker)
+
+
+def _servers(text: str) -> list[str]:
+    """Returns the addresses of servers, or @FILE alone."""
+    return [text] if text.startswith("@") else _names(text)
 
 
 def _names(text: str) -> list[str]:

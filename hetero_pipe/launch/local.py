@@ -3,31 +3,29 @@
 import logging
 import queue
 import signal
-import socket
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 from hetero_pipe.errors import ConfigError, ServerUnavailable
-from hetero_pipe.launch.process import Output, Process
+from hetero_pipe.launch.address import HOST, free_addresses
+from hetero_pipe.launch.process import (
+    FIRST_SECONDS,
+    KILL_SECONDS,
+    Ended,
+    OnLine,
+    Output,
+    Process,
+    copier,
+)
 from hetero_pipe.launch.run import FOLLOWED
 
 __all__ = ["LocalJob", "run_local_job"]
 
 logger = logging.getLogger(__name__)
-
-_OnLine = Callable[[bytes], None]
-
-HOST = "127.0.0.1"
-
-# From SIGTERM, or a second Ctrl-C, to SIGKILL: a ps-server ends within 4.5 s.
-KILL_SECONDS = 6.0
-
-# From the end of a process that failed because another had, to that of the other.
-FIRST_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -111,19 +109,6 @@ def run_local_job(job: LocalJob) -> int:
         return running.wait()
 
 
-def _free_addresses(number: int) -> list[str]:
-    """Returns HOST:PORT of so many ports that are free now, all different.
-
-    Who is to listen there learns it from here, so that somebody else may be
-    faster; it then fails and says so.
-    """
-    with ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(number)]
-        for each in sockets:
-            each.bind((HOST, 0))
-        return [f"{HOST}:{each.getsockname()[1]}" for each in sockets]
-
-
 @dataclass(frozen=True)
 class _Listens:
     """A server says where."""
@@ -132,35 +117,18 @@ class _Listens:
     address: str
 
 
-@dataclass(frozen=True)
-class _Ended:
-    """A process has, with an exit code or, negative, by a signal."""
-
-    name: str
-    code: int
-
-    def __str__(self) -> str:
-        how = (
-            f"ended with exit code {self.code}"
-            if self.code >= 0
-            else f"was ended by signal {-self.code} ({signal.strsignal(-self.code)})"
-        )
-        because = ", because of another process" if self.code == FOLLOWED else ""
-        return f"{self.name} {how}{because}"
-
-
 class _Running:
     """The processes of a job by name, and the queue of what happens to them."""
 
     def __init__(self, job: LocalJob) -> None:
         self._job = job
         # A signal handler may put into it at any time, also while it is being put into.
-        self._events: queue.SimpleQueue[_Listens | _Ended | signal.Signals] = queue.SimpleQueue()
+        self._events: queue.SimpleQueue[_Listens | Ended | signal.Signals] = queue.SimpleQueue()
         self._servers: dict[str, Process] = {}
         self._workers: dict[str, Process] = {}
         self._out, self._err = Output(sys.stdout.buffer), Output(sys.stderr.buffer)
         self._code = 0
-        self._followed: _Ended | None = None  # the first that failed because another had
+        self._followed: Ended | None = None  # the first that failed because another had
         self.is_stopping = False
         self._resources = ExitStack()  # signal handlers and log files
 
@@ -192,13 +160,13 @@ class _Running:
                 addresses[event.server] = event.address
             else:
                 self._note(event)
-                if isinstance(event, _Ended) and not event.code:
+                if isinstance(event, Ended) and not event.code:
                     raise ServerUnavailable(f"{event.name} must listen, it ended instead")
         return list(addresses.values())
 
     def start_workers(self, servers: Sequence[str]) -> None:
         """Starts the workers."""
-        coordinator, *dense = _free_addresses(1 + self._job.num_dense)
+        coordinator, *dense = free_addresses(1 + self._job.num_dense)
         flags = self._job.worker_arguments(servers=servers, coordinator=coordinator, dense=dense)
         for name, arguments in flags.items():
             self._workers[name] = self._spawn(name, [*self._job.command, *arguments])
@@ -211,14 +179,14 @@ class _Running:
         return self._code
 
     def _spawn(
-        self, name: str, arguments: Sequence[str], *, on_out: _OnLine | None = None
+        self, name: str, arguments: Sequence[str], *, on_out: OnLine | None = None
     ) -> Process:
         log = self._open_log(name)
         return Process(
             [sys.executable, "-u", *arguments],
-            on_out=on_out or _copier(name, self._out, log),
-            on_err=_copier(name, self._err, log),
-            on_end=lambda code: self._events.put(_Ended(name, code)),
+            on_out=on_out or copier(name, self._out, log),
+            on_err=copier(name, self._err, log),
+            on_end=lambda code: self._events.put(Ended(name, code)),
         )
 
     def _open_log(self, name: str) -> Output | None:
@@ -234,7 +202,7 @@ class _Running:
             ) from error
         return Output(self._resources.enter_context(file))
 
-    def _read_address(self, server: str) -> _OnLine:
+    def _read_address(self, server: str) -> OnLine:
         def read(line: bytes) -> None:
             address = line.decode().removeprefix("listening on ").strip()
             self._events.put(_Listens(server, address))
@@ -263,7 +231,7 @@ class _Running:
                 seconds = self._note(event)
                 deadline = deadline if seconds is None else time.monotonic() + seconds
 
-    def _note(self, event: _Listens | _Ended | signal.Signals) -> float | None:
+    def _note(self, event: _Listens | Ended | signal.Signals) -> float | None:
         """Notes an event; returns in how many seconds those that are left must end, if it says."""
         if isinstance(event, signal.Signals):
             is_urgent = event == signal.SIGTERM or self.is_stopping
@@ -281,27 +249,15 @@ class _Running:
         self._fail(event)
         return KILL_SECONDS
 
-    def _fail(self, first: _Ended) -> None:
+    def _fail(self, first: Ended) -> None:
         logger.error("%s; the others are stopped", first)
-        self._stop(signal.SIGTERM, code=first.code if first.code > 0 else 128 - first.code)
+        self._stop(signal.SIGTERM, code=first.shell_code)
 
     def _stop(self, number: signal.Signals, *, code: int) -> None:
         """Passes a signal on to the workers; of several reasons, the first one's code counts."""
         self._code = self._code if self.is_stopping else code
         self.is_stopping = True
         _send(self._workers, number)
-
-
-def _copier(name: str, output: Output, log: Output | None) -> _OnLine:
-    """Returns what copies a line, with a name in front and to a log without."""
-    prefix = f"[{name}] ".encode()
-
-    def copy(line: bytes) -> None:
-        output.write(prefix + line.removesuffix(b"\n") + b"\n")
-        if log is not None:
-            log.write(line)
-
-    return copy
 
 
 def _send(processes: dict[str, Process], number: int) -> None:

@@ -16,16 +16,22 @@ PADDLE_TRAINER_ID            trainers                          --worker
 
 The launcher finds a free port for each trainer. Ours do not listen there, so
 the first one's is where the workers meet.
+
+HETERO_PIPE_DATA_DIR, which is ours, makes servers durable: each keeps its data in
+the folder `server-N` of that one, N its place in the list of servers.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from hetero_pipe.errors import ConfigError
 
 __all__ = ["ServerRole", "WorkerRole", "read_role"]
 
 COMMAND = "python -m paddle.distributed.launch --server_num 2 --trainer_num 2 SCRIPT"
+
+DATA_DIR = "HETERO_PIPE_DATA_DIR"
 
 
 @dataclass(frozen=True)
@@ -35,14 +41,19 @@ class ServerRole:
     Attributes:
         listen: HOST:PORT, as the workers name it.
         num_workers: Those that say goodbye before it leaves.
+        data: Where it keeps its data, to come back with them; None keeps none.
     """
 
     listen: str
     num_workers: int
+    data: Path | None = None
 
     def arguments(self) -> list[str]:
         """Returns those of `ps-server`."""
-        return ["--listen", self.listen, "--num-workers", str(self.num_workers)]
+        arguments = ["--listen", self.listen, "--num-workers", str(self.num_workers)]
+        if self.data is None:
+            return arguments
+        return [*arguments, "--data-dir", str(self.data), "--durability", "process"]
 
 
 @dataclass(frozen=True)
@@ -90,7 +101,10 @@ def read_role(environment: Mapping[str, str]) -> ServerRole | WorkerRole | None:
     trainers = _list(environment, "PADDLE_TRAINER_ENDPOINTS", missing="TRAINER")
     num_workers = _count(environment, "PADDLE_TRAINERS_NUM", least=1)
     if role == "PSERVER":
-        return ServerRole(_own_address(environment, servers), num_workers)
+        own = _own_address(environment, servers)
+        folder = environment.get(DATA_DIR)
+        data = Path(folder).absolute() / f"server-{servers.index(own)}" if folder else None
+        return ServerRole(own, num_workers, data)
     rank = _count(environment, "PADDLE_TRAINER_ID", least=0)
     return WorkerRole(servers, rank, num_workers, coordinator=trainers[0])
 

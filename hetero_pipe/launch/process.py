@@ -1,4 +1,4 @@
-"""One process of a local job: its lines, its signals and its end."""
+"""One process of a job on this host: its lines, its signals and its end."""
 
 import os
 import signal
@@ -7,11 +7,21 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import IO
 
 from hetero_pipe.launch import child
+from hetero_pipe.launch.run import FOLLOWED
 
-__all__ = ["Output", "Process"]
+__all__ = ["FIRST_SECONDS", "KILL_SECONDS", "Ended", "OnLine", "Output", "Process", "copier"]
+
+OnLine = Callable[[bytes], None]
+
+# From SIGTERM, or a second Ctrl-C, to SIGKILL: a ps-server ends within 4.5 s.
+KILL_SECONDS = 6.0
+
+# From the end of a process that failed because another had, to that of the other.
+FIRST_SECONDS = 10.0
 
 # What is gone has said all it will, unless somebody it started, and who left its session, may.
 DRAIN_SECONDS = 5.0
@@ -42,6 +52,47 @@ class Output:
                 self._is_closed = True
 
 
+def copier(name: str, output: Output, log: Output | None) -> OnLine:
+    """Returns what copies a line, with a name in front and to a log without."""
+    prefix = f"[{name}] ".encode()
+
+    def copy(line: bytes) -> None:
+        output.write(prefix + line.removesuffix(b"\n") + b"\n")
+        if log is not None:
+            log.write(line)
+
+    return copy
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A process has.
+
+    Attributes:
+        name: Of the process.
+        code: Its exit code or, negative, the signal that ended it.
+        said: The last line of its stderr, if that was listened to.
+    """
+
+    name: str
+    code: int
+    said: str = ""
+
+    def __str__(self) -> str:
+        how = (
+            f"ended with exit code {self.code}"
+            if self.code >= 0
+            else f"was ended by signal {-self.code} ({signal.strsignal(-self.code)})"
+        )
+        because = ", because of another process" if self.code == FOLLOWED else ""
+        return f"{self.name} {how}{because}"
+
+    @property
+    def shell_code(self) -> int:
+        """As a shell gives it: 128 and its number for a signal."""
+        return self.code if self.code >= 0 else 128 - self.code
+
+
 class Process:
     """A child in a session of its own, so that no Ctrl-C reaches it but ours.
 
@@ -54,15 +105,17 @@ class Process:
         on_err: The same of its stderr.
         on_end: Called once, after its last line, with its exit code; that of a
             signal is negative.
+        inherit: Files that are open in the child, too.
     """
 
     def __init__(
         self,
         command: Sequence[str],
         *,
-        on_out: Callable[[bytes], None],
-        on_err: Callable[[bytes], None],
+        on_out: OnLine,
+        on_err: OnLine,
         on_end: Callable[[int], None],
+        inherit: Sequence[int] = (),
     ) -> None:
         self._lock = threading.Lock()
         self._is_reaped = False
@@ -74,6 +127,7 @@ class Process:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
+            pass_fds=tuple(inherit),
             env=environment,
         )
         pipes = ((self._popen.stdout, on_out), (self._popen.stderr, on_err))
@@ -109,7 +163,7 @@ def _start(run: Callable[..., None], *arguments: object) -> threading.Thread:
     return thread
 
 
-def _copy(lines: IO[bytes], on_line: Callable[[bytes], None]) -> None:
+def _copy(lines: IO[bytes], on_line: OnLine) -> None:
     with lines:
         for line in lines:
             on_line(line)

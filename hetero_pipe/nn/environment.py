@@ -13,7 +13,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import paddle
 
 from hetero_pipe.errors import ConfigError
-from ps_server.memory import keep_freed_memory, share_one_heap
+from ps_server.memory import keep_freed_memory, reuse_blocks, share_one_heap
 
 __all__ = ["say_settings"]
 
@@ -46,6 +46,7 @@ _SPED_UP = _speed_up_amd()
 # clears its pages anew each time.
 keep_freed_memory()
 share_one_heap()
+reuse_blocks(Path(paddle.__file__).parent)
 
 
 def _check_import_order() -> None:

@@ -13,13 +13,14 @@ from hetero_pipe.plan.prediction import MemoryPrediction, Prediction, StagePredi
 from hetero_pipe.plan.processes import ROLES, ProcessPlan
 from hetero_pipe.plan.stage import STAGES, StagePlan
 from hetero_pipe.plan.table import HOMES, TablePlan
-from hetero_pipe.plan.workers import MODES, WIRES, Worker, WorkersPlan
+from hetero_pipe.plan.workers import MODES, RETRY_SECONDS, WIRES, Worker, WorkersPlan
 
 __all__ = [
     "HOMES",
     "MODES",
     "MOVES",
     "RESOURCES",
+    "RETRY_SECONDS",
     "ROLES",
     "STAGES",
     "WIRES",

@@ -19,8 +19,8 @@ class TablePlan:
         name: Of the table.
         dim: Weights of a row.
         slots: Whose keys it holds.
-        servers: HOST:PORT of those that share its buckets; empty means the
-            trainer's own process.
+        servers: HOST:PORT of those that share its buckets, or `@FILE` alone, of a
+            file that names them; empty means the trainer's own process.
         home: One of `HOMES`: `host` is the servers, or the trainer's process;
             `device` an equal copy on each worker's device.
         cached_rows: Of the hottest, which each worker's device keeps as well.

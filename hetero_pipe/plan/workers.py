@@ -5,13 +5,16 @@ from dataclasses import dataclass
 from hetero_pipe.errors import PlanError
 from hetero_pipe.plan.check import is_count
 
-__all__ = ["MODES", "WIRES", "Worker", "WorkersPlan"]
+__all__ = ["MODES", "RETRY_SECONDS", "WIRES", "Worker", "WorkersPlan"]
 
 MODES = ("sync", "bounded", "async", "cpu_only", "gpu_only")
 """How workers keep step; docs/pipeline.md says what each guarantees."""
 
 WIRES = ("float32", "float16", "bfloat16")
 """What tensors between sparse and dense workers are sent as."""
+
+RETRY_SECONDS = 120.0
+"""How long a worker waits, by default, for a durable server that is away."""
 
 
 @dataclass(frozen=True)

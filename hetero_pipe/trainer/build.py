@@ -30,6 +30,7 @@ from hetero_pipe.trainer.stages import (
     PullStage,
     PushStage,
     RouteStage,
+    StepSaver,
     Trained,
     TrainStage,
     UploadBatch,
@@ -60,8 +61,9 @@ def default_plan(
 
     Args:
         model: Its Embeddings are the tables.
-        servers: HOST:PORT of the parameter servers; None keeps the tables in
-            this process. Left alone in `cpu_only` and `gpu_only`.
+        servers: HOST:PORT of the parameter servers, or `["@FILE"]` of a file that
+            names them; None keeps the tables in this process. Left alone in
+            `cpu_only` and `gpu_only`.
         staleness: How many of the latest pushes a pull may miss.
         workers: The training processes; by default, this one.
 
@@ -135,13 +137,16 @@ class Teamwork:
     is_stopping: Callable[[], bool]
 
 
-def build_client(plan: Plan, *, device: Device, connect_timeout: float) -> Client:
+def build_client(
+    plan: Plan, *, device: Device, connect_timeout: float, retry_seconds: float
+) -> Client:
     """Returns what holds the tables: a client, or in `cpu_only` and `gpu_only` the device.
 
     Args:
         plan: Its mode and its servers.
         device: Of the dense stage.
         connect_timeout: Seconds to wait for servers that are not there yet.
+        retry_seconds: To wait for a durable server that is away.
 
     Raises:
         ConfigError: The mode is another device's, or needs no servers and got some.
@@ -149,7 +154,7 @@ def build_client(plan: Plan, *, device: Device, connect_timeout: float) -> Clien
     """
     mode = plan.workers.mode
     if not plan.workers.has_own_tables:
-        return Client(plan.servers, connect_timeout=connect_timeout)
+        return Client(plan.servers, connect_timeout=connect_timeout, retry_seconds=retry_seconds)
     if plan.servers is not None:
         raise ConfigError(
             f"mode {mode} keeps the tables on the worker's device, got servers "
@@ -174,12 +179,14 @@ def build_training(
     first_step: int,
     count: Callable[[int, Trained], Any],
     team: Teamwork | None = None,
+    saver: StepSaver | None = None,
     ring: SpanRing | None = None,
 ) -> tuple[Executor, StalenessGate]:
     """Returns the executor of training steps and the gate that bounds its staleness.
 
     `count` is told each step that is applied, in step order; its results come out.
-    `team` is None for a worker alone. `ring` records what each stage does when.
+    `team` is None for a worker alone. `saver` saves after some steps, of a whole worker
+    alone or in step with all others. `ring` records what each stage does when.
     """
     mode = plan.workers.mode
     # In `async`, the hand-offs alone hold a pull back.
@@ -195,8 +202,14 @@ def build_training(
             staleness=plan.staleness if waits else None,
             upload=_upload_of(dense),
         ),
-        *_training_stages(dense, team, ring),
-        PushStage(client, gate, count, is_part=team is not None and plan.workers.is_sync),
+        *_training_stages(dense, team, saver, ring),
+        PushStage(
+            client,
+            gate,
+            count,
+            is_part=team is not None and plan.workers.is_sync,
+            saver=saver,
+        ),
     ]
     capacities = _capacities(plan, stages)
     executor = Executor(batches, stages, capacities=capacities, first_step=first_step, ring=ring)
@@ -216,14 +229,25 @@ def build_prediction(
 
 
 def _training_stages(
-    dense: DenseStep | SparseWorker, team: Teamwork | None, ring: SpanRing | None
+    dense: DenseStep | SparseWorker,
+    team: Teamwork | None,
+    saver: StepSaver | None,
+    ring: SpanRing | None,
 ) -> Sequence[Stage]:
     is_stopping = _never if team is None else team.is_stopping
     if isinstance(dense, SparseWorker):
         return dense.training_stages(is_stopping=is_stopping, ring=ring)
     if team is None:
-        return [TrainStage(dense)]
-    return [TrainStage(dense, group=team.group, averager=team.averager, is_stopping=is_stopping)]
+        return [TrainStage(dense, saver=saver)]
+    return [
+        TrainStage(
+            dense,
+            group=team.group,
+            averager=team.averager,
+            is_stopping=is_stopping,
+            saver=saver,
+        )
+    ]
 
 
 def _upload_of(dense: DenseStep | SparseWorker) -> UploadBatch | None:

@@ -1,8 +1,10 @@
 """A checkpoint: one folder with all that a trainer needs to go on. docs/checkpoint_format.md."""
 
 import io
+import itertools
 import json
 import os
+import re
 import shutil
 import zipfile
 import zlib
@@ -21,7 +23,15 @@ from hetero_pipe.trainer.run import RunSettings
 from ps_server.keys import KEY_HASH
 from ps_server.spec import TableSpec
 
-__all__ = ["Checkpoint", "CheckpointWriter", "Position", "read_checkpoint", "writing_checkpoint"]
+__all__ = [
+    "MANIFEST",
+    "Checkpoint",
+    "CheckpointWriter",
+    "Position",
+    "make_folder",
+    "read_checkpoint",
+    "writing_checkpoint",
+]
 
 FORMAT = "hetero_pipe-checkpoint-v2"
 # Of an earlier version: without `run` and `progress.npz`.
@@ -92,10 +102,18 @@ class CheckpointWriter:
         self._files: dict[str, dict[str, int]] = {}
 
     def __enter__(self) -> "CheckpointWriter":
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(self._folder, ignore_errors=True)
+        make_folder(self._path.parent)
+        self._remove_unfinished()
         self._folder.mkdir()
         return self
+
+    def _remove_unfinished(self) -> None:
+        """Removes what processes that were killed had begun to write for this path."""
+        unfinished = re.compile(re.escape(f".{self._path.name}.") + r"(\d+)")
+        for name in os.listdir(self._path.parent):
+            match = unfinished.fullmatch(name)
+            if match is not None and (int(match[1]) == os.getpid() or not _is_alive(int(match[1]))):
+                shutil.rmtree(self._path.with_name(name), ignore_errors=True)
 
     def add_snapshot(self, table: str, name: str, pieces: Iterable[bytes]) -> None:
         """Writes one snapshot of a table."""
@@ -284,6 +302,24 @@ def _check(path: Path, size: int, crc: int) -> None:
 
 def _aside(path: Path) -> Path:
     return path.with_name(f".{path.name}.old")
+
+
+def make_folder(path: Path) -> None:
+    """Makes a folder and those above it that are not there, and has them on disk."""
+    missing = list(itertools.takewhile(lambda p: not p.exists(), (path, *path.parents)))
+    path.mkdir(parents=True, exist_ok=True)
+    for folder in missing:
+        _sync(folder.parent)
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # it is another user's
+        return True
+    return True
 
 
 def _sync(folder: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hetero_pipe.client import Client, RoutedKeys
+from hetero_pipe.client import Client, RoutedKeys, Rows
 from hetero_pipe.data import aligned_empty
 from hetero_pipe.nn import Device, DeviceTable, Group
 from ps_server.spans import Spans
@@ -36,6 +36,7 @@ class DeviceTables:
         self._store = Client(None)  # holds rows while they are saved or loaded alone
         self._tables: dict[str, DeviceTable] = {}
         self._specs: dict[str, TableSpec] = {}
+        self._frozen: dict[str, Rows] = {}  # on the host
         self._group = Group.solo()
 
     def replicate(self, group: Group) -> None:
@@ -168,13 +169,27 @@ class DeviceTables:
         """Returns 0: the clock is this host's."""
         return 0.0
 
-    def save(self, table: str) -> Iterator[tuple[str, Iterable[bytes]]]:
+    def freeze(self) -> Sequence[int]:
+        """Copies the rows of all tables to the host, for `save`; training waits for it."""
+        self.release([])
+        for name, table in self._tables.items():
+            self._frozen[name] = table.export_rows()
+        return []
+
+    def release(self, freeze: Sequence[int]) -> None:
+        """Lets the copies go."""
+        self._frozen.clear()
+
+    def save(
+        self, table: str, *, freeze: Sequence[int] | None = None
+    ) -> Iterator[tuple[str, Iterable[bytes]]]:
         """Yields file name and content of each snapshot of a table, as a server would."""
-        self._store.import_rows(table, self._tables[table].export_rows())
-        try:
-            yield from self._store.save(table)
-        finally:
-            self._drop(table)
+        rows = self._tables[table].export_rows() if freeze is None else self._frozen[table]
+        # Not in the store that tells first weights: beside training, rows in it would be told.
+        with Client(None) as store:
+            store.attach([self._specs[table]])
+            store.import_rows(table, rows)
+            yield from store.save(table)
 
     def load(self, table: str, paths: Sequence[Path]) -> int:
         """Replaces a table's rows by those in snapshots, and returns how many there are.

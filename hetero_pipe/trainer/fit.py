@@ -1,6 +1,7 @@
 """Fit: the epochs of one `fit`, and what is done between two of them."""
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 
 from hetero_pipe.data import Reader
 from hetero_pipe.errors import DataError, NonFiniteError
@@ -9,6 +10,7 @@ from hetero_pipe.trainer.callbacks import Callback
 from hetero_pipe.trainer.loop import TrainLoop
 from hetero_pipe.trainer.record import Record
 from hetero_pipe.trainer.result import Evaluation, FitResult, summarize
+from hetero_pipe.trainer.saver import Saver
 from hetero_pipe.trainer.team import Team
 from hetero_pipe.trainer.tracing import FitTrace
 
@@ -25,6 +27,7 @@ class Fit:
         tracing: Of this `fit`.
         callbacks: Told how it goes.
         save: Writes a checkpoint; None is not to.
+        saver: Saves while training goes on, and in place of `save`; None is not to.
         evaluate: Returns how good the model is now; None is not to.
     """
 
@@ -37,6 +40,7 @@ class Fit:
         tracing: FitTrace,
         callbacks: Sequence[Callback],
         save: Callable[[], None] | None,
+        saver: Saver | None,
         evaluate: Callable[[], Evaluation] | None,
     ) -> None:
         self._plan = plan
@@ -44,7 +48,8 @@ class Fit:
         self._team = team
         self._tracing = tracing
         self._callbacks = callbacks
-        self._save = save
+        self._save = save if saver is None else saver.save
+        self._saver = saver
         self._evaluate = evaluate
         self._is_saved = False  # all that was trained
         self._total = Record()
@@ -58,6 +63,10 @@ class Fit:
             epochs: In all, with those before.
             max_steps: Stop after so many of this call; None is no limit.
         """
+        with self._saver or nullcontext():
+            return self._run(reader, epochs=epochs, max_steps=max_steps)
+
+    def _run(self, reader: Reader, *, epochs: int, max_steps: int | None) -> FitResult:
         self._tracing.start()
         try:
             self._train(reader, epochs=epochs, max_steps=max_steps)
@@ -69,6 +78,8 @@ class Fit:
             self._tracing.is_whole = True
         finally:
             self._tracing.stop()
+        if self._saver is not None:
+            self._saver.finish()
         return self._result()
 
     def _train(self, reader: Reader, *, epochs: int, max_steps: int | None) -> None:
@@ -78,11 +89,14 @@ class Fit:
             if steps_left == 0:
                 break
             record, self._is_saved = Record(), False
+            if self._saver is not None:
+                self._saver.renew()
             is_whole = self._loop.run_epoch(
                 self._team.share(reader),
                 max_steps=steps_left,
                 record=record,
                 callbacks=self._callbacks,
+                saver=self._saver,
                 ring=self._tracing.ring,
             )
             self._total.add(record)

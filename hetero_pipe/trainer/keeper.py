@@ -11,7 +11,8 @@ So a checkpoint does not tell whole workers from sparse and dense ones.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,21 +32,41 @@ from hetero_pipe.nn import (
 from hetero_pipe.trainer.checkpoint import (
     Checkpoint,
     Position,
-    read_checkpoint,
     writing_checkpoint,
 )
 from hetero_pipe.trainer.epoch import EpochMetrics
 from hetero_pipe.trainer.loop import TrainLoop
+from hetero_pipe.trainer.run import RunSettings
+from hetero_pipe.trainer.series import read_newest
 from hetero_pipe.trainer.sparse import SparseWorker
 from hetero_pipe.trainer.team import Team, agree
 
-__all__ = ["DensePart", "Keeper"]
+__all__ = ["Arrays", "DensePart", "Keeper", "Moment"]
 
 logger = logging.getLogger(__name__)
 
 Arrays = Mapping[str, NDArray[Any]]
 
 METRICS, RANDOM, BATCH = "metrics/", "random/", "batch"
+
+
+@dataclass(frozen=True, eq=False)
+class Moment:
+    """What a checkpoint has beside the tables, all of it after the same step.
+
+    Attributes:
+        step: Steps trained.
+        position: Of the first worker that reads.
+        run: How it is read and trained; None if that is not known.
+        dense: Dense state by name.
+        progress: Metrics of the epoch, random generators, and batches of other workers.
+    """
+
+    step: int
+    position: Position
+    run: RunSettings | None
+    dense: Arrays
+    progress: Arrays
 
 
 class DensePart:
@@ -108,7 +129,7 @@ class DensePart:
         held: list[Checkpoint] = []
 
         def read() -> None:
-            held.append(read_checkpoint(path))
+            held.append(read_newest(path))
             self.take(held[0])
 
         agree(world, read)
@@ -169,41 +190,71 @@ class Keeper:
         with self._team.telling():
             self._call("save")
             metrics = self._team.metrics(self._loop.metrics)
-            given = self._team.groups.world.gather(self._give())
-            progress = _named(METRICS, metrics.state())
-            for name in ("random", "batch"):
-                states = [each[name] for each in given if name in each]
-                for rank, state in enumerate(states):
-                    # The first one's have their names without a rank, as those of a worker alone.
-                    progress |= _named(_own(rank), state)
+            given = self._team.groups.world.gather(self.give())
             if self._dense is not None:
                 dense: Arrays = self._dense.state()
             else:
                 dense = next(each["dense"] for each in given if each.get("dense") is not None)
+            moment = self.moment(dense, metrics, given)
+            self._team.together(lambda: self.write(path, moment), ranks=[0], with_dense=True)
+        logger.info("saved step %d to %s", moment.step, path)
 
-            def write() -> None:
-                self._write(path, dense=dense, progress=progress)
-
-            self._team.together(write, ranks=[0], with_dense=True)
-        logger.info("saved step %d to %s", self._loop.step, path)
-
-    def _give(self) -> dict[str, Any]:
+    def give(self) -> dict[str, Any]:
+        """Returns what this worker gives to a checkpoint that is its own, now."""
         # The first one's is the position that the checkpoint names.
         batch = {BATCH: np.array(self._loop.position.batch, np.int64)} if self._team.rank else {}
         return {"batch": batch, **({} if self._dense is None else self._dense.own())}
 
-    def _write(self, path: Path, *, dense: Arrays, progress: Arrays) -> None:
+    def moment(
+        self, dense: Arrays, metrics: EpochMetrics, given: Sequence[Mapping[str, Any]]
+    ) -> Moment:
+        """Returns what a checkpoint has beside the tables, where the loop stands now.
+
+        Args:
+            dense: Dense state by name.
+            metrics: Of all workers.
+            given: What each worker gave, those that read first.
+        """
+        progress = _named(METRICS, metrics.state())
+        for name in ("random", "batch"):
+            states = [each[name] for each in given if name in each]
+            for rank, state in enumerate(states):
+                # The first one's have their names without a rank, as those of a worker alone.
+                progress |= _named(_own(rank), state)
+        return Moment(self._loop.step, self._loop.position, self._loop.run, dense, progress)
+
+    def write(
+        self,
+        path: Path,
+        moment: Moment,
+        *,
+        freeze: Sequence[int] | None = None,
+        paced: Callable[[Iterable[bytes]], Iterable[bytes]] = iter,
+    ) -> None:
+        """Writes a checkpoint; called by the first worker that reads, in any thread.
+
+        Args:
+            path: Of the folder.
+            moment: What it has beside the tables.
+            freeze: Whose rows it has, as `Client.freeze` returned it; None takes those of
+                now.
+            paced: Hands the pieces of a file on as fast as they may be written.
+
+        Raises:
+            CheckpointError: It cannot be written; what was at the path is as it was.
+            ServerError: A server failed.
+        """
         with writing_checkpoint(path) as writer:
             for name in self._embeddings:
-                for file, pieces in self._client.save(name):
-                    writer.add_snapshot(name, file, pieces)
+                for file, pieces in self._client.save(name, freeze=freeze):
+                    writer.add_snapshot(name, file, paced(pieces))
             writer.finish(
-                dense=dense,
-                step=self._loop.step,
-                position=self._loop.position,
+                dense=moment.dense,
+                step=moment.step,
+                position=moment.position,
                 tables=[layer.spec(name) for name, layer in self._embeddings.items()],
-                run=self._loop.run,
-                progress=progress,
+                run=moment.run,
+                progress=moment.progress,
             )
 
     def load(self, path: Path, *, resume: bool) -> None:
@@ -235,7 +286,7 @@ class Keeper:
         held: list[Checkpoint] = []
 
         def read() -> None:
-            held.append(read_checkpoint(path))
+            held.append(read_newest(path))
             if self._dense is None:
                 check_tables(held[0], self._embeddings)
             else:

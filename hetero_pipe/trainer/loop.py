@@ -20,7 +20,7 @@ from hetero_pipe.trainer.epoch import EpochMetrics
 from hetero_pipe.trainer.record import Record
 from hetero_pipe.trainer.run import RunSettings, check_resume, settings_of
 from hetero_pipe.trainer.sparse import SparseWorker
-from hetero_pipe.trainer.stages import Trained
+from hetero_pipe.trainer.stages import StepSaver, Trained
 from hetero_pipe.trainer.team import Team
 from ps_server.spans import SpanRing
 
@@ -101,6 +101,7 @@ class TrainLoop:
         max_steps: int | None,
         record: Record,
         callbacks: Sequence[Callback],
+        saver: StepSaver | None = None,
         ring: SpanRing | None = None,
     ) -> bool:
         """Trains from the position to the end of its epoch, at most `max_steps`.
@@ -112,6 +113,7 @@ class TrainLoop:
             max_steps: Stop after so many; None is no limit.
             record: Counts the steps.
             callbacks: Told of each step.
+            saver: Saves after some of the steps; None saves nothing.
             ring: Records what each stage does when; None records nothing.
 
         Returns:
@@ -135,6 +137,7 @@ class TrainLoop:
                 first_step=self.step,
                 count=self._counting(record),
                 team=team,
+                saver=saver,
                 ring=ring,
             )
             first_step, num_dense = self.step, self._dense.num_steps

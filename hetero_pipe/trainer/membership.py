@@ -46,6 +46,7 @@ class Membership:
         embeddings: Of the model, by table.
         fresh: Drop the tables first, if they are there.
         connect_timeout: Seconds to wait for those that are not there yet.
+        retry_seconds: To wait for a durable server that is away.
 
     Attributes:
         client: Holds the tables.
@@ -73,6 +74,7 @@ class Membership:
         embeddings: Mapping[str, Embedding],
         fresh: bool,
         connect_timeout: float,
+        retry_seconds: float,
     ) -> None:
         self._plan = plan
         self._worker = worker or Worker()
@@ -81,7 +83,12 @@ class Membership:
         self.feeder: SparseWorker | None = None
         self.server: DenseWorker | None = None
         with ExitStack() as undo:
-            self.client = build_client(plan, device=dense.device, connect_timeout=connect_timeout)
+            self.client = build_client(
+                plan,
+                device=dense.device,
+                connect_timeout=connect_timeout,
+                retry_seconds=retry_seconds,
+            )
             undo.callback(self.client.close)
             groups = join_groups(
                 plan.workers, self._worker, device=dense.device, seconds=connect_timeout

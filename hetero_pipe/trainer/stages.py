@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ __all__ = [
     "PullStage",
     "PushStage",
     "RouteStage",
+    "StepSaver",
     "TrainStage",
     "Trained",
     "UploadBatch",
@@ -58,6 +59,7 @@ class Trained:
         loss: Of the batch.
         probabilities: float32 `[batch]`.
         labels: float32 `[batch]`.
+        taken: What a checkpoint after this step has of the dense part; None without one.
     """
 
     keys: Mapping[str, RoutedKeys]
@@ -65,6 +67,23 @@ class Trained:
     loss: float
     probabilities: NDArray[np.float32]
     labels: NDArray[np.float32]
+    taken: Any = None
+
+
+class StepSaver(Protocol):
+    """What saves after some steps, while later ones are under way."""
+
+    def take(self, step: int) -> Any:
+        """Returns what a checkpoint has of the dense part, right after it trained a step.
+
+        None where no checkpoint is due. Called by the dense stage, which launches meanwhile.
+        """
+
+    def keep(self, taken: Any) -> None:
+        """Takes the rest, once the step is applied and counted, before another one is pushed."""
+
+    def close(self) -> None:
+        """Makes a `keep` that waits for other workers give up; called from another thread."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,6 +186,7 @@ class TrainStage:
         group: Of the workers that take each step together; None takes it alone.
         averager: Of replicas that step by themselves.
         is_stopping: Whether no step more is to be taken, by any of the group.
+        saver: Takes the dense part's state after some steps; None saves nothing.
     """
 
     name = "dense"
@@ -178,23 +198,31 @@ class TrainStage:
         group: Group | None = None,
         averager: Averager | None = None,
         is_stopping: Callable[[], bool] = lambda: False,
+        saver: StepSaver | None = None,
     ) -> None:
         self._dense = dense
         self._group = group
         self._averager = averager
         self._is_stopping = is_stopping
+        self._saver = saver
 
     def run(self, step: int, pulled: Pulled) -> Trained:
         output = self._train(step, pulled)
         if self._averager is not None:
             self._averager.after_step()
+        taken = None
+        if self._saver is not None:
+            with self._dense.device.launching():
+                taken = self._saver.take(step)
         if pulled.batch is None:
             none = np.empty(0, np.float32)
-            return Trained(pulled.keys, {}, 0.0, probabilities=none, labels=none)
+            return Trained(pulled.keys, {}, 0.0, probabilities=none, labels=none, taken=taken)
         labels = pulled.batch.label
         assert labels is not None, "DenseStep refuses a batch without labels"
         assert output is not None, "a batch has an output"
-        return Trained(pulled.keys, output.gradients, output.loss, output.probabilities, labels)
+        return Trained(
+            pulled.keys, output.gradients, output.loss, output.probabilities, labels, taken
+        )
 
     def _train(self, step: int, pulled: Pulled) -> StepOutput | None:
         """Returns the output of the batch, None without a batch."""
@@ -246,6 +274,7 @@ class PushStage(Generic[Result]):
             a Ctrl-C comes to that one, and could fall between two lines of the
             count. What it returns comes out of the pipeline.
         is_part: Whether the gradients are a part of all workers' step.
+        saver: Keeps what a step left that was taken after it; None saves nothing.
     """
 
     name = "push"
@@ -257,11 +286,13 @@ class PushStage(Generic[Result]):
         count: Callable[[int, Trained], Result],
         *,
         is_part: bool = False,
+        saver: StepSaver | None = None,
     ) -> None:
         self._client = client
         self._gate = gate
         self._count = count
         self._is_part = is_part
+        self._saver = saver
 
     def run(self, step: int, trained: Trained) -> Result:
         # Servers count updates from 1.
@@ -270,8 +301,16 @@ class PushStage(Generic[Result]):
             self._client.push(trained.keys, trained.gradients, step=step + 1, weight=weight)
         else:
             self._client.push(trained.keys, trained.gradients, step=step + 1)
+        if self._saver is None or trained.taken is None:
+            self._gate.acknowledge(step)
+            return self._count(step, trained)
+        # Behind the gate a pull may make rows, which would be in the checkpoint or not, by chance.
+        result = self._count(step, trained)
+        self._saver.keep(trained.taken)
         self._gate.acknowledge(step)
-        return self._count(step, trained)
+        return result
 
     def close(self) -> None:
-        """Never waits for another stage."""
+        """Wakes a checkpoint that waits for other workers."""
+        if self._saver is not None:
+            self._saver.close()

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from hetero_pipe.data import Reader
 from hetero_pipe.errors import ConfigError
 from hetero_pipe.nn import DenseStep, Device, Loss, find_embeddings, say_settings
-from hetero_pipe.plan import Plan, Planning, Worker
+from hetero_pipe.plan import RETRY_SECONDS, Plan, Planning, Worker
 from hetero_pipe.trainer.build import check_plan, choose_plan, default_plan
 from hetero_pipe.trainer.callbacks import Callback, Progress
 from hetero_pipe.trainer.fit import Fit
@@ -23,6 +23,8 @@ from hetero_pipe.trainer.loop import TrainLoop
 from hetero_pipe.trainer.membership import Membership
 from hetero_pipe.trainer.prediction import evaluate, predict
 from hetero_pipe.trainer.result import Evaluation, FitResult
+from hetero_pipe.trainer.saver import Saver
+from hetero_pipe.trainer.series import Series
 from hetero_pipe.trainer.stages import Prediction
 
 __all__ = ["Trainer"]
@@ -47,12 +49,13 @@ class Trainer:
         optimizer: Paddle's, of `model.parameters()`, the dense part. Its
             learning-rate scheduler, if it has one, is stepped once a step.
             None trains the tables alone.
-        servers: HOST:PORT of the parameter servers; None keeps the tables in
-            this process.
+        servers: HOST:PORT of the parameter servers, or `["@FILE"]` of a file that
+            names them; None keeps the tables in this process.
         staleness: How many of the latest pushes a pull may miss. 0 is the
             serial loop, bit for bit; with 1 or more, pull and push overlap with
             the dense work.
         connect_timeout: Seconds to wait for servers that are not there yet.
+        retry_seconds: To wait for a durable server that goes away and may come back.
         fresh: Drop this model's tables on the servers first, if they are there.
             Otherwise training goes on with their rows.
         plan: What runs where; by default `default_plan(model, ...)`. A plan
@@ -83,6 +86,7 @@ class Trainer:
         servers: Sequence[str] | None = None,
         staleness: int = 0,
         connect_timeout: float = 40.0,
+        retry_seconds: float = RETRY_SECONDS,
         fresh: bool = False,
         plan: Plan | Planning | None = None,
         worker: Worker | None = None,
@@ -114,6 +118,7 @@ class Trainer:
             embeddings=self._embeddings,
             fresh=fresh,
             connect_timeout=connect_timeout,
+            retry_seconds=retry_seconds,
         )
         self._client, self._team = self._membership.client, self._membership.team
         self._server = self._membership.server
@@ -126,12 +131,13 @@ class Trainer:
             model=model,
             team=self._team,
         )
+        self._part = None if self._membership.feeder else part
         self._keeper = Keeper(
             client=self._client,
             embeddings=self._embeddings,
             loop=self._loop,
             team=self._team,
-            dense=None if self._membership.feeder else part,
+            dense=self._part,
             feeder=self._membership.feeder,
             has_own_tables=self.plan.workers.has_own_tables,
         )
@@ -160,6 +166,8 @@ class Trainer:
         eval_reader: Reader | None = None,
         max_steps: int | None = None,
         save_to: str | Path | None = None,
+        save_every: int | None = None,
+        keep: int = 2,
         callbacks: Sequence[Callback] | None = None,
         trace: str | Path | None = None,
     ) -> FitResult:
@@ -188,6 +196,13 @@ class Trainer:
             save_to: A path that `save` is given after each epoch and at the end,
                 also when Ctrl-C ends it early, or wrong data do without dense workers,
                 if all workers stand between the same two steps.
+            save_every: Steps between two checkpoints during training, which goes on
+                meanwhile; `save_to` is then a folder of checkpoints, one for each
+                multiple of it and for the end of each epoch, and `load` takes the
+                newest whole one. One that cannot be written is told by a warning;
+                if it is that of the end, `fit` raises it. None saves after
+                epochs alone.
+            keep: How many checkpoints stay in that folder, the last ones.
             callbacks: Told how it goes; by default a line of progress on a
                 terminal.
             trace: A file for when each stage and each server did what, the latest
@@ -197,8 +212,8 @@ class Trainer:
         Raises:
             CheckpointError: A run was loaded that stands within an epoch of
                 another reader's batches; or `save_to` cannot be saved to.
-            ConfigError: The reader lacks a slot, the model misbehaves, or `trace`
-                cannot be written.
+            ConfigError: The reader lacks a slot, the model misbehaves, `trace`
+                cannot be written, or these workers do not save during training.
             DataError: The reader's files are wrong.
             NonFiniteError: A gradient is NaN or infinite; the steps before it
                 are applied, it is not.
@@ -210,11 +225,16 @@ class Trainer:
             return self._server.fit(self._membership.tracing(trace))
         self._check_idle("fit")
         _check_counts(epochs, max_steps)
+        _check_saving(save_to, save_every, keep)
         self._check_reader(reader)
         if eval_reader is not None:
             self._check_reader(eval_reader)
         with self._calling("fit") as found:
-            if save_to is not None:
+            saver = None
+            if save_to is not None and save_every is not None:
+                saver = self._saver(Series(Path(save_to), keep=keep), every=save_every)
+                saver.begin()
+            elif save_to is not None:
                 self.check_save(save_to)  # before hours of training, not after
             if callbacks is None:
                 callbacks = [Progress()] if self._team.rank == 0 else []
@@ -226,6 +246,7 @@ class Trainer:
                 tracing=self._membership.tracing(trace),
                 callbacks=callbacks,
                 save=None if save_to is None else partial(self.save, save_to),
+                saver=saver,
                 evaluate=None if eval_reader is None else partial(self.evaluate, eval_reader),
             )
             result = fit.run(reader, epochs=epochs, max_steps=max_steps)
@@ -233,6 +254,17 @@ class Trainer:
         if self._planning is not None and result.summary.comparison is not None:
             self._planning.learn(self.plan, result.summary.comparison.measured)
         return result
+
+    def _saver(self, series: Series, *, every: int) -> Saver:
+        return Saver(
+            series,
+            every=every,
+            keeper=self._keeper,
+            client=self._client,
+            loop=self._loop,
+            team=self._team,
+            dense=self._part,
+        )
 
     def evaluate(self, reader: Reader) -> Evaluation:
         """Returns AUC and log loss over a reader's samples. Creates no row and changes nothing.
@@ -367,3 +399,12 @@ def _check_counts(epochs: int, max_steps: int | None) -> None:
         raise ConfigError(f"epochs must be at least 0, got epochs={epochs}")
     if max_steps is not None and max_steps < 0:
         raise ConfigError(f"max_steps must be at least 0, got max_steps={max_steps}")
+
+
+def _check_saving(save_to: str | Path | None, save_every: int | None, keep: int) -> None:
+    if save_every is None:
+        return
+    if save_to is None:
+        raise ConfigError(f"save_every needs save_to, a folder, got {save_every=} alone")
+    if save_every < 1 or keep < 1:
+        raise ConfigError(f"save_every and keep are at least 1, got {save_every=} and {keep=}")

@@ -20,11 +20,14 @@
 #include <string_view>
 #include <vector>
 
+#include "crc32c.h"
 #include "dedup.h"
+#include "frozen.h"
 #include "hash.h"
 #include "initializer.h"
 #include "key_index.h"
 #include "optimizer.h"
+#include "reuse_blocks.h"
 #include "row.h"
 #include "table.h"
 #include "xxh64.h"
@@ -176,7 +179,24 @@ void Push(Table& table, const py::array& keys, const py::array& gradients, int64
   table.Push(which, n, from, step);
 }
 
-py::tuple ExportRows(const Table& table, int64_t first_bucket, int64_t end_bucket) {
+// Lets copies of gigabytes go without the GIL.
+struct DeleteUnlocked {
+  void operator()(const Frozen* frozen) const {
+    py::gil_scoped_release released;
+    delete frozen;
+  }
+};
+
+using FrozenPointer = std::unique_ptr<Frozen, DeleteUnlocked>;
+
+FrozenPointer Freeze(const Table& table) {
+  py::gil_scoped_release released;
+  return FrozenPointer(table.Freeze().release());
+}
+
+// Of a Table, or of one that is Frozen.
+template <typename From>
+py::tuple ExportRows(const From& table, int64_t first_bucket, int64_t end_bucket) {
   py::array_t<uint64_t> keys, steps;
   py::array_t<uint32_t> num_pushes;
   py::array_t<float> weights, state;
@@ -301,6 +321,16 @@ uint64_t HashBytes(const py::bytes& data, uint64_t seed) {
   return Xxh64(view.data(), view.size(), seed);
 }
 
+uint32_t Crc32cOf(const py::object& data, uint32_t crc) {
+  constexpr py::ssize_t kLarge = 16384;  // 2 us, twenty times what letting the GIL go costs
+  Py_buffer view;
+  if (PyObject_GetBuffer(data.ptr(), &view, PyBUF_SIMPLE) != 0) throw py::error_already_set();
+  const std::unique_ptr<Py_buffer, void (*)(Py_buffer*)> held(&view, &PyBuffer_Release);
+  std::optional<py::gil_scoped_release> released;
+  if (view.len >= kLarge) released.emplace();
+  return Crc32c(view.buf, static_cast<size_t>(view.len), crc);
+}
+
 std::string CompilerName() {
 #if defined(__clang__)
   return "clang " + std::to_string(__clang_major__) + "." + std::to_string(__clang_minor__) + "." +
@@ -318,7 +348,8 @@ PYBIND11_MODULE(_native, module) {
   using namespace ps_server;  // NOLINT: a module's body is its own scope
   using py::arg;
 
-  module.doc() = "The native work of ps_server: tables, hashes, dedup. See table.py and keys.py.";
+  module.doc() =
+      "The native work of ps_server: tables, hashes, dedup. See table.py, keys.py and memory.py.";
   module.attr("compiler") = CompilerName();
   module.attr("num_buckets") = kNumBuckets;
 
@@ -327,13 +358,22 @@ PYBIND11_MODULE(_native, module) {
            arg("seed"), arg("num_stripes") = size_t{1} << kStripeBits)
       .def("pull", &Pull, arg("keys"), arg("insert"), arg("out") = py::none())
       .def("push", &Push, arg("keys"), arg("gradients"), arg("step"))
-      .def("export_rows", &ExportRows, arg("first_bucket"), arg("end_bucket"))
+      .def("freeze", &Freeze, py::keep_alive<0, 1>())
+      .def("export_rows", &ExportRows<Table>, arg("first_bucket"), arg("end_bucket"))
+      .def("drop_buckets", &Table::DropBuckets, arg("first_bucket"), arg("end_bucket"),
+           py::call_guard<py::gil_scoped_release>())
       .def("import_rows", &ImportRows, arg("keys"), arg("weights"), arg("state"), arg("num_pushes"),
            arg("steps"))
       .def("clear", &Table::Clear, py::call_guard<py::gil_scoped_release>())
       .def("num_rows", &Table::num_rows, py::call_guard<py::gil_scoped_release>())
       .def("memory_bytes", &Table::memory_bytes, py::call_guard<py::gil_scoped_release>())
       .def("last_step", &Table::last_step);
+
+  py::class_<Frozen, FrozenPointer>(module, "Frozen", py::module_local())
+      .def("export_rows", &ExportRows<Frozen>, arg("first_bucket"), arg("end_bucket"))
+      .def("num_rows", &Frozen::num_rows)
+      .def("memory_bytes", &Frozen::memory_bytes, py::call_guard<py::gil_scoped_release>())
+      .def("last_step", &Frozen::last_step);
 
   py::class_<KeyIndex>(module, "KeyIndex", py::module_local())
       .def(py::init<>())
@@ -345,5 +385,8 @@ PYBIND11_MODULE(_native, module) {
   module.def("bucket_of", &BucketsOf, arg("keys"));
   module.def("hash_text", &HashTextArray, arg("offsets"), arg("data"), arg("seed"));
   module.def("hash_integers", &HashIntegerArray, arg("values"), arg("seed"));
+  module.def("crc32c", &Crc32cOf, arg("data"), arg("crc"));
   module.def("hash_bytes", &HashBytes, arg("data"), arg("seed"));
+  module.def("reuse_blocks", &ReuseBlocks, arg("folder"));
+  module.def("bytes_of_reused_blocks", &BytesOfReusedBlocks);
 }

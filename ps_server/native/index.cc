@@ -80,9 +80,7 @@ void Index::SplitSegment(uint32_t segment, uint64_t hash) {
   std::fill_n(directory_.begin() + middle, span / 2, segments_[upper].buckets);
 
   Bucket old[kSegmentBuckets];
-  std::memcpy(static_cast<void*>(old), lower->buckets, sizeof(old));
-  std::memset(static_cast<void*>(lower->buckets), 0, sizeof(old));
-  lower->size = 0;
+  TakeAll(segment, old);
   ++lower->depth;
   PlaceAll(old, kSegmentBuckets);
 }
@@ -103,6 +101,13 @@ void Index::DoubleDirectory() {
   ++depth_;
   --shift_;
   directory_mask_ = directory_.size() - 1;
+}
+
+void Index::TakeAll(size_t segment, Bucket* old) {
+  const size_t bytes = (bucket_mask_ + 1) * sizeof(Bucket);
+  std::memcpy(static_cast<void*>(old), segments_[segment].buckets, bytes);
+  std::memset(static_cast<void*>(segments_[segment].buckets), 0, bytes);
+  segments_[segment].size = 0;
 }
 
 void Index::Place(Segment* segment, uint64_t hash, uint32_t slot) {

@@ -18,8 +18,8 @@
 // outlives the index. Not thread-safe; its stripe's lock guards it.
 //
 // Invariants:
-//   1. The entries of a bucket fill it from the front; nothing is removed, so
-//      a bucket that is not full ends a probe.
+//   1. The entries of a bucket fill it from the front, and one that is not full
+//      ends a probe: a removal places all that stay in its segment anew.
 //   2. A segment is never full (size <= limit < capacity): every probe ends.
 //   3. All segments have bucket_mask_ + 1 buckets, a power of two, which is
 //      below kSegmentBuckets only while there is one segment.
@@ -72,6 +72,19 @@ class Index {
   // Adds an entry. REQUIRES: Find(hash) == kMissing.
   // Throws std::bad_alloc or std::length_error, and then nothing has changed.
   void Insert(uint64_t hash, uint32_t slot);
+
+  // Removes the entries of a segment for which is_gone(hash, slot), asked once of each.
+  template <typename IsGone>
+  void EraseIf(size_t segment, IsGone&& is_gone) {
+    Bucket old[kSegmentBuckets];
+    TakeAll(segment, old);
+    for (size_t b = 0; b <= bucket_mask_; ++b) {
+      for (uint32_t i = 0; i < old[b].size; ++i) {
+        const uint64_t hash = old[b].hash(i);
+        if (!is_gone(hash, old[b].slot[i])) Place(&segments_[segment], hash, old[b].slot[i]);
+      }
+    }
+  }
 
   // Segments are numbered from 0. A split moves entries to a segment of a
   // higher number, so that who reads all of them in order, with insertions in
@@ -142,6 +155,8 @@ class Index {
   void DoubleSegment(uint64_t hash);
   void SplitSegment(uint32_t segment, uint64_t hash);
   void DoubleDirectory();
+  // Copies the buckets of a segment to `old` and leaves it empty.
+  void TakeAll(size_t segment, Bucket* old);
   // Adds an entry where there is room, whatever the limit.
   void Place(Segment* segment, uint64_t hash, uint32_t slot);
   // Places the entries of `buckets`, each in the segment that the directory names.

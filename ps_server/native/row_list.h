@@ -8,14 +8,15 @@
 //   pages  |0|1| 2 3 |  4 .. 7  | ...   slabs: each as large as all before it, then
 //                                       all of 2^slab_shift_ pages
 //
-// A row is named by its slot: its page above its place in the page. Owns no
-// memory: slabs are blocks of the arena, which outlives the list. Not
-// thread-safe; its stripe's lock guards it.
+// A row is named by its slot: its page above its place in the page. A row that is
+// freed leaves its slot to a later one; until then its meta names the slot that was
+// freed before it. Owns no memory: slabs are blocks of the arena, which outlives the
+// list. Not thread-safe; its stripe's lock guards it.
 //
 // Invariants:
 //   1. A row never moves.
-//   2. Slots are given out in rising order; those of a page beyond its
-//      rows_per_page_ name nothing.
+//   2. Slots that were never taken are given out in rising order; those of a page
+//      beyond its rows_per_page_ name nothing.
 //   3. The address of a page is bases_[slab] + page * page_bytes_, so a base is
 //      where page 0 would be if its slab reached that far.
 
@@ -33,20 +34,41 @@ namespace ps_server {
 
 class RowList {
  public:
-  // The largest slot there is; the one above it is free to mean "none".
+  // The largest slot there is; the one above it means "none".
   static constexpr uint32_t kMaxSlot = UINT32_MAX - 1;
 
   RowList(Arena* arena, const RowLayout& layout);
 
-  // Returns the slot of the row that Add will add, and makes room for it.
+  // Returns the slot of the row that Add will add, and makes room for it: a freed
+  // one if there is one and `may_reuse`. The row holds anything.
   // Throws std::bad_alloc or std::length_error, and then nothing has changed.
-  uint32_t Next() {
+  uint32_t Next(bool may_reuse) {
+    if (may_reuse && last_freed_ != kNone) return last_freed_;
     if (num_in_page_ == rows_per_page_) AddPage();
     return (num_pages_ - 1) << row_bits_ | num_in_page_;
   }
 
-  // REQUIRES: Next was called since the last Add.
-  void Add() { ++num_in_page_; }
+  // REQUIRES: `slot` is what the last call of Next returned, and nothing was written to
+  // the meta of a freed one.
+  void Add(uint32_t slot) {
+    if (slot == last_freed_) {
+      last_freed_ = At(slot).meta->step;
+    } else {
+      ++num_in_page_;
+    }
+  }
+
+  // Leaves the slot of a row to a later one. REQUIRES: it is that of a row.
+  void Free(uint32_t slot) {
+    At(slot).meta->step = last_freed_;
+    last_freed_ = slot;
+  }
+
+  // What is above the slot of every row, and not above one that Next will return
+  // without reuse.
+  uint32_t end() const {
+    return num_pages_ == 0 ? 0 : ((num_pages_ - 1) << row_bits_) + num_in_page_;
+  }
 
   // REQUIRES: the slot is that of a row, or Next's.
   RowRef At(uint32_t slot) const {
@@ -57,6 +79,7 @@ class RowList {
   }
 
  private:
+  static constexpr uint32_t kNone = UINT32_MAX;
   static constexpr size_t kMinPage = size_t{1} << 12;
   static constexpr size_t kSlabBytes = size_t{1} << 16;
 
@@ -78,6 +101,7 @@ class RowList {
   int slab_shift_;  // log2 of the pages of a large slab
   uint32_t num_pages_ = 0;
   uint32_t num_in_page_;         // rows of the last page
+  uint32_t last_freed_ = kNone;  // the slot, or kNone
   uint32_t num_page_slots_ = 0;  // pages that the slabs have room for
   std::vector<uintptr_t> bases_;
 };

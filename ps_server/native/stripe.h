@@ -2,13 +2,17 @@
 //
 // Owns the index and the list of rows, and a share of the arena of their blocks.
 // Thread-safe: each batch call takes the stripe's lock once and holds it for its
-// whole part of the batch. No method takes another lock but the arena's.
+// whole part of the batch. No method takes another lock but an arena's.
+//
+// It may be frozen, also more than once at a time: a row that changes is copied first, by
+// its first change for each frozen state. A Clear leaves index and list to the frozen states.
 //
 // Invariants:
 //   1. Each row of the list is named by one entry of the index.
-//   2. A row, once there, never moves and never leaves, until Clear.
+//   2. A row never moves. It leaves by DropBuckets or Clear, which end the generation.
 //   3. A call that throws (out of memory) has changed whole rows, those of the
 //      first groups of its items, and may have made some more.
+//   4. While a stripe is frozen, a slot that is freed is not used again.
 
 #ifndef PS_SERVER_NATIVE_STRIPE_H_
 #define PS_SERVER_NATIVE_STRIPE_H_
@@ -20,8 +24,10 @@
 #include <vector>
 
 #include "arena.h"
+#include "bucket_range.h"
 #include "index.h"
 #include "initializer.h"
+#include "kept_rows.h"
 #include "merge.h"
 #include "optimizer.h"
 #include "partition.h"
@@ -38,6 +44,8 @@ struct RowRules {
 };
 
 class Stripe {
+  struct Content;
+
  public:
   // The directory of the index uses the hash bits below `directory_top`.
   // REQUIRES: `rules` outlives the stripe.
@@ -64,26 +72,72 @@ class Stripe {
   // keys, the last one stays.
   void Import(Items items, const ConstRowColumns& rows);
 
-  // Appends the keys of the rows of buckets [first_bucket, end_bucket), each key
-  // that was there at the start at least once, in no order. Returns the generation
-  // of the rows. Holds the lock for one segment of the index at a time.
-  uint64_t List(uint32_t first_bucket, uint32_t end_bucket, std::vector<uint64_t>* keys) const;
+  // The rows at one moment. REQUIRES: goes before its stripe and its arena do.
+  class Frozen {
+   public:
+    ~Frozen();
+    Frozen(const Frozen&) = delete;
+    Frozen& operator=(const Frozen&) = delete;
 
-  // Copies the row of each item, all of which were listed, to out[item.position].
-  // Holds the lock for a few rows at a time, so each row is whole, but rows are
-  // of different moments while pushes go on. Throws std::runtime_error if the
-  // stripe was cleared since `generation`.
-  void Export(Items items, uint64_t generation, const RowColumns& out) const;
+    size_t num_rows() const { return num_rows_; }
+
+   private:
+    friend class Stripe;
+
+    Frozen(Stripe* stripe, Arena* copies);
+
+    Stripe* const stripe_;
+    KeptRows kept_;                           // guarded by the stripe's lock
+    std::shared_ptr<const Content> content_;  // where a row is that was not kept
+    size_t num_rows_ = 0;
+  };
+
+  // Freezes the rows as they are. Copies go to `copies`. Holds the lock for a moment
+  // that does not depend on how many rows there are.
+  std::unique_ptr<Frozen> Freeze(Arena* copies);
+
+  // Appends the keys of frozen rows of some buckets that the index or, with `is_kept`,
+  // that of the copies has in its segment of this number; returns whether there is one
+  // of a higher number. The segments of the index in their order, then those of the copies, are
+  // all rows, each at least once, in no order.
+  bool List(const Frozen& frozen, bool is_kept, size_t segment, const BucketRange& buckets,
+            std::vector<uint64_t>* keys) const;
+
+  // Copies the frozen row of each item, all of which were listed, to out[item.position].
+  void Export(const Frozen& frozen, Items items, const RowColumns& out) const;
+
+  // Removes the rows of some buckets that the index has in its segment of this number,
+  // and leaves their memory to new ones; returns whether there is a segment of a higher number.
+  bool Drop(size_t segment, const BucketRange& buckets);
 
   size_t num_rows() const;
 
   // The size of the index's directory, in bytes: all that is not the arena's.
   size_t DirectoryBytes() const;
 
+  // Bytes that a frozen state has beside its arena's.
+  size_t OwnBytes(const Frozen& frozen) const;
+
   // Drops all rows. New ones go to `arena`, and the share of the old is given up.
   void Clear(std::shared_ptr<Arena> arena);
 
  private:
+  // The rows and where they are, between two Clears.
+  struct Content {
+    Content(std::shared_ptr<Arena> arena, const RowLayout& layout, int directory_top);
+
+    const std::shared_ptr<Arena> arena;
+    Index index;
+    RowList rows;
+    size_t num_rows = 0;
+  };
+
+  // A row and its slot; of none, null and kMissing.
+  struct Found {
+    uint32_t slot;
+    RowRef row;
+  };
+
   // The index is loaded, and a row looked up and loaded, this many items before
   // the row is used: enough to hide the memory's latency, few enough for what is
   // on its way to stay in the L1 cache.
@@ -91,26 +145,30 @@ class Stripe {
   static constexpr size_t kRowAhead = 16;
 
   // For the row of each item, in order: calls ahead(hash), which starts to load what
-  // find(i) reads; its slot is find(i); load(item, row); and use(item, row). They are
-  // kIndexAhead - kRowAhead and kRowAhead items apart. The row of kMissing is null, and
-  // is not loaded. REQUIRES: the lock.
+  // find(i), which returns a Found, reads; load(item, found), if it is not missing; and
+  // use(item, found). They are kIndexAhead - kRowAhead and kRowAhead items apart.
+  // REQUIRES: the lock.
   template <typename Ahead, typename Find, typename Load, typename Use>
-  void ForEachRow(Items items, const Ahead& ahead, const Find& find, const Load& load,
-                  const Use& use) const;
+  static void ForEachRow(Items items, const Ahead& ahead, const Find& find, const Load& load,
+                         const Use& use);
 
-  // REQUIRES, both: the lock. Insert: the hash is missing.
+  void Release(const Frozen* frozen);
+
+  // REQUIRES, all: the lock. Insert: the hash is missing. WillChange is called before a
+  // row changes or goes, PrefetchKept, if it is called, some time before that.
   uint32_t FindOrInsert(uint64_t hash);
   uint32_t Insert(uint64_t hash);
+  Found At(uint32_t slot) const;
+  void PrefetchKept(uint64_t hash, uint32_t slot) const;
+  void WillChange(uint64_t hash, const Found& found);
 
   const RowRules* const rules_;
   const int directory_top_;
 
   mutable std::mutex mutex_;
-  std::shared_ptr<Arena> arena_;  // guarded by mutex_
-  Index index_;                   // guarded by mutex_
-  RowList rows_;                  // guarded by mutex_
-  uint32_t num_rows_ = 0;         // guarded by mutex_
-  uint64_t generation_ = 0;       // guarded by mutex_; counts Clear
+  std::shared_ptr<Content> content_;  // guarded by mutex_
+  std::vector<Frozen*> frozen_;       // guarded by mutex_; those that content_ is the content of
+  uint64_t generation_ = 0;           // guarded by mutex_; counts what took rows away
 };
 
 }  // namespace ps_server

@@ -6,9 +6,11 @@
 #include <stdexcept>
 #include <string>
 
+#include "bucket_range.h"
 #include "hash.h"
 #include "merge.h"
 #include "partition.h"
+#include "turns.h"
 
 namespace ps_server {
 
@@ -81,25 +83,14 @@ void Table::Import(const ConstRowColumns& rows, size_t n) {
   RaiseLastStep(static_cast<int64_t>(last_step));
 }
 
-void Table::Export(int64_t first_bucket, int64_t end_bucket,
-                   const std::function<RowColumns(size_t)>& allocate) const {
-  if (first_bucket < 0 || first_bucket > end_bucket || end_bucket > int64_t{kNumBuckets}) {
-    throw std::invalid_argument("buckets are a range within [0, " + std::to_string(kNumBuckets) +
-                                "), got first_bucket=" + std::to_string(first_bucket) +
-                                ", end_bucket=" + std::to_string(end_bucket));
-  }
-  std::vector<uint64_t> keys, generations;
-  for (const auto& stripe : stripes_) {
-    generations.push_back(stripe->List(static_cast<uint32_t>(first_bucket),
-                                       static_cast<uint32_t>(end_bucket), &keys));
-  }
-  std::sort(keys.begin(), keys.end());
-  keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
-  const RowColumns out = allocate(keys.size());
-  const Partition partition(keys.data(), keys.size(), stripe_bits_);
-  for (size_t i = 0; i < stripes_.size(); ++i) {
-    stripes_[i]->Export(partition.OfStripe(i), generations[i], out);
-  }
+std::unique_ptr<Frozen> Table::Freeze() const {
+  return std::make_unique<Frozen>(rules_.layout, stripes_, last_step());
+}
+
+void Table::DropBuckets(int64_t first_bucket, int64_t end_bucket) {
+  const BucketRange buckets(first_bucket, end_bucket);
+  TakeTurns(stripes_.size(),
+            [&](size_t i, size_t segment) { return stripes_[i]->Drop(segment, buckets); });
 }
 
 void Table::Clear() {

@@ -9,7 +9,7 @@
 //
 // Invariants:
 //   1. The weights of a new row are a function of (seed, key) alone.
-//   2. What Export returns is a function of the rows alone: not of the order of
+//   2. What an export returns is a function of the rows alone: not of the order of
 //      calls, nor of the number of stripes.
 
 #ifndef PS_SERVER_NATIVE_TABLE_H_
@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "arena.h"
+#include "frozen.h"
 #include "recent_pulls.h"
 #include "row.h"
 #include "stripe.h"
@@ -52,23 +53,31 @@ class Table {
   // Makes or overwrites n rows. Throws std::invalid_argument if a step is above kMaxStep.
   void Import(const ConstRowColumns& rows, size_t n);
 
-  // Copies the rows of buckets [first_bucket, end_bucket), in the order of their
-  // keys, to what `allocate(n)` returns for n rows. Reads the whole index
-  // whatever the range, so a few wide ranges are cheaper than many narrow ones.
-  // Locks are held for microseconds; `allocate` is called with none held.
-  // Throws std::invalid_argument on a bad range, std::runtime_error if the table
-  // is cleared meanwhile.
-  void Export(int64_t first_bucket, int64_t end_bucket,
-              const std::function<RowColumns(size_t)>& allocate) const;
+  // The rows as they are now, which stay so while the table goes on: a row that changes
+  // is copied first. Takes microseconds a stripe, whatever the number of rows. It is
+  // a moment between two changes if the caller keeps changes out of this call.
+  // REQUIRES: what is returned goes before the table does.
+  std::unique_ptr<Frozen> Freeze() const;
 
-  // Drops all rows, stripe by stripe, and returns their memory; the last step is
-  // 0 again. What runs beside it may find a part of the rows.
+  // Freezes the table for one Export. See there.
+  void Export(int64_t first_bucket, int64_t end_bucket,
+              const std::function<RowColumns(size_t)>& allocate) const {
+    Freeze()->Export(first_bucket, end_bucket, allocate);
+  }
+
+  // Drops the rows of buckets [first_bucket, end_bucket) and leaves their memory to new
+  // ones. Locks are held for microseconds. Rows of these buckets that are made meanwhile
+  // may stay. Throws std::invalid_argument on a bad range.
+  void DropBuckets(int64_t first_bucket, int64_t end_bucket);
+
+  // Drops all rows, stripe by stripe, and returns their memory, once they are frozen
+  // no more; the last step is 0 again. What runs beside it may find a part of the rows.
   void Clear();
 
   size_t num_rows() const;
 
   // Bytes of the rows, the index, the recent pulls and the table's own parts; not counted are the
-  // unused end of the arena's last chunk and the one that is mapped ahead.
+  // unused end of the arena's last chunk, the one that is mapped ahead, and what is frozen.
   size_t memory_bytes() const;
 
   // The largest step that was pushed or imported, 0 at first.

@@ -31,7 +31,11 @@ def run(*arguments):
     ("arguments", "parts"),
     [
         (["--help"], ["launch", "worker", "ps-server", "paddle.distributed.launch"]),
-        (["launch", "--help"], ["--sparse N", "--log-dir DIR", "SCRIPT", "Ctrl-C", "exit code"]),
+        (["launch", "--help"], ["--sparse N", "--log-dir DIR", "SCRIPT", "JOB.toml", "exit code"]),
+        (
+            ["status", "--help"],
+            ["--json", "DIR", "supervisor"],
+        ),
         (
             ["worker", "--help"],
             ["--stage", "--dense-workers", "--coordinator", "two hosts", "--num-workers 2"],
@@ -85,6 +89,9 @@ def test_of_what_is_missing_the_script_alone_is_required(command, capsys):
             ["launch", "--servers", "0", "--sparse", "2", "--dense", "1", IDLE, "--mode", "async"],
             "got 0 servers for 3 workers in mode async; leave --servers out",
         ),
+        (["launch", "--dir", "d", IDLE], "--dir is of a job that is supervised, got the script"),
+        (["launch", "nowhere.toml"], "a job file must be readable, got nowhere.toml"),
+        (["status", "nowhere"], "no supervisor runs in nowhere; start its job with"),
         (["worker", "--stage", "dense", IDLE], "a dense worker needs the addresses"),
         (["worker", *DENSE[2:], IDLE], "dense worker 0 shares its tables on parameter servers"),
         (["worker", *DENSE, "--worker", "1", IDLE], "got dense worker 1"),
@@ -97,6 +104,26 @@ def test_a_mistake_is_told_and_starts_nothing(arguments, said, capsys):
     assert found.out == ""
     assert found.err.startswith("hetero-pipe: error: ")
     assert said in found.err
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--servers", "0"], "got 0 servers for 2 workers in mode bounded"),
+        (["--workers", "0"], "got 1 servers, 0 workers that read"),
+        (
+            ["--servers", "0", "--sparse", "3", "--dense", "1"],
+            "got 0 servers for 4 workers in mode",
+        ),
+        (["--restarts", "-1"], "restarts need limit of at least 0, got limit=-1"),
+    ],
+)
+def test_flags_override_a_job_file(flags, said, tmp_path, capsys):
+    job = tmp_path / "job.toml"
+    job.write_text(f'[servers]\nnumber = 1\n[workers]\nscript = "{IDLE}"\n')
+    assert main(["launch", *flags, str(job)]) == 1
+    assert said in capsys.readouterr().err
+    assert os.listdir(tmp_path) == ["job.toml"]
 
 
 @pytest.mark.parametrize("separator", [[], ["--"]])

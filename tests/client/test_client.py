@@ -60,10 +60,10 @@ def content_of(client, table, folder):
     return whole.combine_chunks(), paths
 
 
-def save(client, table, folder):
+def save(client, table, folder, *, freeze=None):
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
-    for name, pieces in client.save(table):
+    for name, pieces in client.save(table, freeze=freeze):
         paths.append(folder / name)
         paths[-1].write_bytes(b"".join(pieces))
     return paths
@@ -337,3 +337,24 @@ def test_connections_leave_no_open_files(server):
     for _ in range(10):
         use()
     assert num_open() <= before + 2
+
+
+@pytest.mark.parametrize("num_servers", [0, 3])
+def test_frozen_tables_of_all_servers_are_saved_as_they_were(servers, tmp_path, num_servers):
+    specs = SPECS[1]
+    with Client(servers(num_servers) if num_servers else None) as client:
+        client.attach(specs)
+        list(train(client, specs))
+        before = {s.name: save(client, s.name, tmp_path / "before" / s.name) for s in specs}
+        freeze = client.freeze()
+        list(train(client, specs, seed=1, first_step=9))
+        for spec in specs:
+            found = save(client, spec.name, tmp_path / "after" / spec.name, freeze=freeze)
+            assert [p.name for p in found] == [p.name for p in before[spec.name]]
+            for path, expected in zip(found, before[spec.name], strict=True):
+                assert path.read_bytes() == expected.read_bytes()
+            now = save(client, spec.name, tmp_path / "now" / spec.name)
+            assert [p.read_bytes() for p in now] != [p.read_bytes() for p in found]
+        client.release(freeze)
+        with pytest.raises(ServerError, match="kept no longer"):
+            save(client, "user", tmp_path / "late", freeze=freeze)

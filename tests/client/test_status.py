@@ -60,6 +60,7 @@ def test_a_failed_call_names_server_and_details(channel, code):
         store.SnapshotError,
         store.WorkerLost,
         store.Stopping,
+        store.FreezeError,
     ],
 )
 def test_a_store_in_this_process_and_one_behind_grpc_fail_alike(kind):

@@ -65,21 +65,29 @@ def test_a_device_has_the_dense_part_and_its_machine_the_batches():
     assert on_machine["process"] == 2 * Constants().process
 
 
-def test_more_is_kept_of_matmuls_where_messages_come_between_and_none_on_a_device():
-    assumed, made = Constants(), 4 * 1000 * 64  # of the one matmul, [batch, hidden]
+def kept(chosen, role, device="cpu"):
+    return amounts(peaks(chosen)[role, device])["kept by allocators"]
+
+
+def test_what_a_process_keeps_goes_with_its_rows_its_messages_and_its_activations():
+    assumed, graph = Constants(), workload().graph
     rows = 4 * (900 * 16 + 6000 * 8)  # distinct ones of 1000 users and 6000 items
-    alone = assumed.kept_base + assumed.kept_dense + assumed.kept_row * rows
-    found = amounts(peaks(plan(workers()))["trainer", "cpu"])
-    assert found["kept by allocators"] == pytest.approx(alone + assumed.kept_matmul * made)
     message = rows + 8 * (900 + 6000)
-    served = alone + assumed.kept_message * message
-    found = peaks(plan(servers(), workers()))
-    on_server = assumed.kept_base + assumed.kept_served * message
-    assert amounts(found["server", "cpu"])["kept by allocators"] == pytest.approx(on_server)
-    on_worker = served + assumed.kept_matmul_served * made
-    assert amounts(found["trainer", "cpu"])["kept by allocators"] == pytest.approx(on_worker)
-    on_host = amounts(peaks(plan(servers(), workers(device="gpu")))["trainer", "cpu"])
-    assert on_host["kept by allocators"] == pytest.approx(served)
+    tables = on_host(ROWS["users"]) + table_bytes(ITEMS, ROWS["items"])
+    dense = assumed.kept_activation * graph.activation_bytes(1000)
+    alone = assumed.kept_base + assumed.kept_row * rows + assumed.kept_table * tables
+    assert kept(plan(workers()), "trainer") == pytest.approx(alone + dense, rel=1e-9)
+    served = assumed.kept_base + assumed.kept_client + assumed.kept_message * message
+    on_servers = plan(servers(), workers(), staleness=0)
+    assert kept(on_servers, "trainer") == pytest.approx(served + dense)
+    on_gpu = plan(servers(), workers(device="gpu"), staleness=0)
+    assert kept(on_gpu, "trainer") == pytest.approx(served + assumed.kept_upload * rows)
+    on_server = assumed.kept_table * tables + assumed.kept_served * message
+    assert kept(on_servers, "server") == pytest.approx(on_server)
+    ahead = 2 * assumed.kept_served_ahead * message
+    assert kept(plan(servers(), workers(), staleness=2), "server") == pytest.approx(
+        on_server + ahead
+    )
 
 
 def test_batches_are_read_ahead_and_rows_wait_for_the_gate():

@@ -189,3 +189,15 @@ def test_what_is_not_there_is_named(graph, ask):
 def test_a_call_to_a_table_that_is_not_there_is_refused():
     with pytest.raises(ConfigError, match=r"got 'items' at m\.py:1"):
         build_graph("m", CALLS, inputs=[USER, HISTORY], outputs=[SUM])
+
+
+def test_activations_that_go_with_the_keys_of_a_slot_vary_from_batch_to_batch(graph):
+    assert graph.varying_bytes(10) == 0  # pooled to one of a sample
+    made = activation("made", TABLE.keys("history"), 3)
+    given = activation("each", TABLE.keys("history"), 3)
+    each = Call("relu", (given,), (made,), {}, "deep", "deep", "m.py:5")
+    found = build_graph(
+        "Model", [*CALLS, each], inputs=[USER, HISTORY, given], outputs=[SUM, made],
+        tables=(TABLE,),
+    )  # fmt: skip
+    assert found.varying_bytes(10) == 4 * 50 * 3

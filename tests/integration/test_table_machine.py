@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import (
     Bundle,
     RuleBasedStateMachine,
+    consumes,
     initialize,
     invariant,
     precondition,
@@ -298,6 +299,7 @@ class Push:
 class TableMachine(RuleBasedStateMachine):
     saves = Bundle("saves")
     pulled = Bundle("pulled")
+    frozen = Bundle("frozen")
 
     def __init__(self, subject_of, spreads, kinds, folder):
         super().__init__()
@@ -454,6 +456,28 @@ class TableMachine(RuleBasedStateMachine):
         self.subject.move(spread)
         self.load(save)
 
+    @precondition(lambda self: isinstance(self.subject, TableSubject))
+    @rule(target=frozen)
+    def freeze(self):
+        return self.subject.table.freeze(), self.oracle.copy()
+
+    @rule(state=frozen)
+    def compare_frozen(self, state):
+        table, oracle = state
+        assert (table.num_rows, table.last_step) == (oracle.num_rows, oracle.last_step)
+        self.compare_rows(table.export_rows(0, NUM_BUCKETS), oracle)
+
+    @rule(state=consumes(frozen))
+    def release(self, state):
+        self.compare_frozen(state)
+        state[0].release()
+
+    @precondition(lambda self: isinstance(self.subject, TableSubject))
+    @rule(buckets=st.tuples(*2 * [st.integers(0, NUM_BUCKETS)]).map(sorted))
+    def drop_buckets(self, buckets):
+        self.subject.table.drop_buckets(*buckets)
+        self.oracle.drop_buckets(*buckets)
+
     @rule()
     def clear(self):
         self.subject.clear()
@@ -461,7 +485,10 @@ class TableMachine(RuleBasedStateMachine):
 
     @rule()
     def compare(self):
-        rows, expected = self.subject.rows(), self.oracle.rows
+        self.compare_rows(self.subject.rows(), self.oracle)
+
+    def compare_rows(self, rows, oracle):
+        expected = oracle.rows
         assert rows.keys.tolist() == sorted(expected)
         held = [expected[key] for key in sorted(expected)]
         if held:

@@ -84,3 +84,11 @@ def test_an_address_that_is_none_is_refused(flag, address, capsys):
     assert f"an address is HOST:PORT with a port from 1 to 65535, got {address!r}" in (
         capsys.readouterr().err
     )
+
+
+def test_servers_are_named_or_in_a_file():
+    assert parse("--servers", "a:1, b:2").servers == ["a:1", "b:2"]
+    flags = parse("--servers", "@jobs,old/servers.json", "--retry-seconds", "5")
+    assert flags.servers == ["@jobs,old/servers.json"]
+    assert flags.retry_seconds == 5
+    assert parse().retry_seconds == 120

@@ -53,6 +53,12 @@ def test_other_processes_have_no_role():
             "--listen 127.0.0.1:6171 --num-workers 2",
         ),
         (
+            {**SERVER, "HETERO_PIPE_DATA_DIR": "/var/lib/job"},
+            "--listen 10.0.0.1:40002 --num-workers 2 --data-dir /var/lib/job/server-1 "
+            "--durability process",
+        ),
+        ({**SERVER, "HETERO_PIPE_DATA_DIR": ""}, "--listen 10.0.0.1:40002 --num-workers 2"),
+        (
             TRAINER,
             "--servers 10.0.0.1:40001,10.0.0.1:40002 --worker 1 --num-workers 2 "
             "--coordinator 10.0.0.1:40003",

@@ -25,13 +25,26 @@ constexpr size_t kSegmentEntries = 512 * 5;
 class Checked {
  public:
   void Insert(uint64_t hash) {
-    const uint32_t slot = static_cast<uint32_t>(map_.size() * 3);
+    const uint32_t slot = next_slot_ += 3;
     CHECK_EQ(index_.Find(hash), Index::kMissing);
     index_.Insert(hash, slot);
     map_[hash] = slot;
     CHECK_EQ(index_.Find(hash), slot);
     if (map_.size() < 200 || index_.num_segments() != num_segments_) Check();
     num_segments_ = index_.num_segments();
+  }
+
+  // Erases the entries whose hash is odd, or even, a segment at a time.
+  void EraseHalf(uint64_t bit) {
+    for (size_t segment = 0; segment < index_.num_segments(); ++segment) {
+      index_.EraseIf(segment, [&](uint64_t hash, uint32_t slot) {
+        CHECK_EQ(map_.at(hash), slot);
+        if (hash % 2 != bit) return false;
+        map_.erase(hash);
+        return true;
+      });
+    }
+    Check();
   }
 
   // Every entry is found and listed once, in one segment; the segments split the
@@ -90,6 +103,7 @@ class Checked {
   Index index_{&arena_, kTop};
   std::unordered_map<uint64_t, uint32_t> map_;
   size_t num_segments_ = 0;
+  uint32_t next_slot_ = 0;
 };
 
 TEST(EmptyIndexFindsNothing) {
@@ -216,6 +230,28 @@ TEST(EntriesMoveOnlyToSegmentsOfHigherNumbers) {
         CHECK(is_new || at->second <= segment);
         at->second = segment;
       });
+    }
+  }
+}
+
+TEST(WhatIsErasedIsMissingAndWhatStaysIsFound) {
+  for (uint64_t shared : {uint64_t{0}, uint64_t{504}}) {  // the second: few homes, long probes
+    for (int size : {3, 60, 1'000, 20'000}) {
+      Checked checked;
+      std::mt19937_64 random(static_cast<uint64_t>(size));
+      const auto insert = [&](int n) {
+        for (int i = 0; i < n; ++i) checked.Insert(random() | shared);
+      };
+      insert(size);
+      for (int round = 0; round < 3; ++round) {
+        checked.EraseHalf(round % 2);
+        insert(size / 2);
+      }
+      checked.EraseHalf(0);
+      checked.EraseHalf(1);
+      CHECK_EQ(checked.size(), 0u);
+      insert(size);
+      checked.Check();
     }
   }
 }

@@ -8,10 +8,10 @@
 namespace ps_server {
 namespace {
 
-uint32_t AddRow(RowList* list) {
-  const uint32_t slot = list->Next();
-  CHECK_EQ(list->Next(), slot);  // asked twice, it is the same
-  list->Add();
+uint32_t AddRow(RowList* list, bool may_reuse = true) {
+  const uint32_t slot = list->Next(may_reuse);
+  CHECK_EQ(list->Next(may_reuse), slot);  // asked twice, it is the same
+  list->Add(slot);
   return slot;
 }
 
@@ -62,6 +62,33 @@ TEST(ListTakesNoMemoryBeforeItsFirstRowAndLittleOverItsRowsAfter) {
   CHECK(arena.BytesAllocated() <= 8192);
   for (int i = 1; i < 10'000; ++i) AddRow(&list);
   CHECK(arena.BytesAllocated() <= 2 * 10'000 * (layout.stride() + sizeof(RowMeta)));
+}
+
+TEST(FreedSlotsAreUsedAgainTheLastFirstAndOnlyIfTheyMay) {
+  for (size_t dim : {1, 16, 4096}) {  // many rows a page, and one
+    Arena arena;
+    const RowLayout layout(dim, 1);
+    RowList list(&arena, layout);
+    CHECK_EQ(list.end(), 0u);
+    std::vector<uint32_t> slots;
+    for (int i = 0; i < 300; ++i) {
+      slots.push_back(AddRow(&list));
+      Fill(list.At(slots.back()), 2 * dim, slots.back());
+      CHECK_EQ(list.end(), slots.back() + 1);
+    }
+    for (int i : {7, 299, 0}) list.Free(slots[i]);
+    const uint32_t end = list.end(), fresh = AddRow(&list, /*may_reuse=*/false);
+    CHECK(fresh >= end);
+    for (int i : {0, 299, 7}) {
+      CHECK_EQ(AddRow(&list), slots[i]);
+      Fill(list.At(slots[i]), 2 * dim, slots[i]);
+    }
+    CHECK(AddRow(&list) > fresh);
+    for (uint32_t slot : slots) {
+      CHECK_EQ(list.At(slot).weights[2 * dim - 1], static_cast<float>(slot));
+      CHECK_EQ(list.At(slot).meta->num_pushes, slot);
+    }
+  }
 }
 
 TEST(AssignedListIsANewOne) {

@@ -9,75 +9,11 @@
 #include <vector>
 
 #include "check.h"
+#include "counting_table.h"
 #include "hash.h"
-#include "stripe.h"
 
 namespace ps_server {
 namespace {
-
-// With gradients of ones a row of this table is -num_pushes everywhere: a row
-// that is seen half written, or a push that is lost, shows.
-RowRules CountingRules(size_t dim) {
-  return {RowLayout(dim, 0), Optimizer::Sgd(1), Initializer::Constant(0)};
-}
-
-struct Rows {
-  std::vector<uint64_t> keys;
-  std::vector<float> weights, state;
-  std::vector<uint32_t> num_pushes;
-  std::vector<uint64_t> steps;
-
-  Rows(size_t n, const RowLayout& layout)
-      : keys(n),
-        weights(n * layout.dim()),
-        state(n * layout.num_state()),
-        num_pushes(n),
-        steps(n) {}
-
-  RowColumns Columns() {
-    return {keys.data(), weights.data(), state.data(), num_pushes.data(), steps.data()};
-  }
-
-  ConstRowColumns ConstColumns() const {
-    return {keys.data(), weights.data(), state.data(), num_pushes.data(), steps.data()};
-  }
-};
-
-Rows Export(const Table& table, int64_t first = 0, int64_t end = kNumBuckets) {
-  Rows rows(0, table.layout());
-  table.Export(first, end, [&](size_t n) {
-    rows = Rows(n, table.layout());
-    return rows.Columns();
-  });
-  return rows;
-}
-
-void CheckCounting(const Rows& rows, size_t dim) {
-  CHECK(std::is_sorted(rows.keys.begin(), rows.keys.end()));
-  CHECK(std::adjacent_find(rows.keys.begin(), rows.keys.end()) == rows.keys.end());
-  for (size_t i = 0; i < rows.weights.size(); ++i) {
-    CHECK_EQ(rows.weights[i], -static_cast<float>(rows.num_pushes[i / dim]));
-  }
-}
-
-std::vector<uint64_t> Range(uint64_t first, uint64_t end) {
-  std::vector<uint64_t> keys;
-  for (uint64_t key = first; key < end; ++key) keys.push_back(key);
-  return keys;
-}
-
-void RunTogether(const std::vector<std::function<void()>>& tasks) {
-  std::atomic<size_t> num_waiting{tasks.size()};
-  std::vector<std::thread> threads;
-  for (const auto& task : tasks) {
-    threads.emplace_back([&] {
-      --num_waiting;
-      while (num_waiting > 0) std::this_thread::yield();
-      task();
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-}
 
 TEST(TableIsAMapFromKeyToRowOnAnyNumberOfStripes) {
   constexpr size_t kDim = 5;
@@ -182,12 +118,9 @@ TEST(ThreadsThatDoEverythingAtOnceSeeWholeRows) {
   };
   const auto export_rows = [&] {
     for (int round = 0; round < kNumRounds; ++round) {
-      try {
-        const Rows rows = Export(table, round, kNumBuckets);
-        CheckCounting(rows, kDim);
-        table.Import(rows.ConstColumns(), rows.keys.size());
-      } catch (const std::runtime_error&) {  // cleared meanwhile
-      }
+      const Rows rows = Export(table, round, kNumBuckets);
+      CheckCounting(rows, kDim);
+      table.Import(rows.ConstColumns(), rows.keys.size());
     }
   };
   const auto clear = [&] {
@@ -199,7 +132,13 @@ TEST(ThreadsThatDoEverythingAtOnceSeeWholeRows) {
       std::this_thread::yield();
     }
   };
-  RunTogether({push, push, [&] { pull(true); }, [&] { pull(false); }, export_rows, clear});
+  const auto drop = [&] {
+    for (int round = 0; round < kNumRounds; ++round) {
+      table.DropBuckets(100 * round, 100 * round + 300);
+      std::this_thread::yield();
+    }
+  };
+  RunTogether({push, push, [&] { pull(true); }, [&] { pull(false); }, export_rows, drop, clear});
   CheckCounting(Export(table), kDim);
   table.Clear();
   CHECK_EQ(Export(table).keys.size(), 0u);
@@ -273,27 +212,6 @@ TEST(APushOfKeysThatWerePulledChangesTheirRowsWhateverCameBetween) {
     push(1);  // there is no row at all
     expect(table, 1);
   }
-}
-
-TEST(KeysOfAStripeThatWasClearedAreRefused) {
-  const RowRules rules = CountingRules(1);
-  const auto arena = std::make_shared<Arena>();
-  Stripe stripe(&rules, arena, kStripeTop);
-  const uint64_t key = 5;
-  const Partition partition(&key, 1, 0);
-  float weight = 0;
-  uint32_t slot = 0;
-  stripe.Pull(partition.OfStripe(0), true, &weight, &slot);
-  std::vector<uint64_t> keys;
-  const uint64_t generation = stripe.List(0, kNumBuckets, &keys);
-  CHECK(keys == std::vector<uint64_t>{key});
-  Rows rows(1, rules.layout);
-  stripe.Export(partition.OfStripe(0), generation, rows.Columns());
-  CHECK_EQ(rows.keys[0], key);
-  stripe.Clear(arena);
-  CHECK_EQ(stripe.num_rows(), 0u);
-  CHECK_THROWS(std::runtime_error,
-               stripe.Export(partition.OfStripe(0), generation, rows.Columns()));
 }
 
 TEST(KeysThatFillAStripeAreRefusedAndTheRowsStay) {

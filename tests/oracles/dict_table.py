@@ -118,6 +118,10 @@ class DictTable:
         self.rows.clear()
         self.last_step = 0
 
+    def drop_buckets(self, first_bucket, end_bucket):
+        for key, _ in self.export_rows(first_bucket, end_bucket):
+            del self.rows[key]
+
     def copy(self, keys=None):
         """Returns a table of equal rows, all or those of `keys`, that goes its own way."""
         other = DictTable(self.spec, self.start)

@@ -1,250 +1,305 @@
-"""Snapshots: rows come back equal, or an error names the file."""
+"""A server's checkpoint: whole or not there, and what damages it is named."""
 
 import json
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from ps_server.checkpoint import (
-    SnapshotError,
-    buckets_of_snapshot,
-    read_snapshot,
-    rows_within,
-    snapshots,
+    KEEP,
+    CheckpointError,
+    Contents,
+    checkpoint_numbers,
+    newest_checkpoint,
+    remove_leftovers,
+    write_checkpoint,
 )
-from ps_server.keys import bucket_of
-from ps_server.spec import NUM_BUCKETS, SGD, Adagrad, Adam, Normal, TableSpec
-from ps_server.table import Table
+from ps_server.keys import crc32c
 
-ALL = range(NUM_BUCKETS)
+ROOT = Path(__file__).parents[2]
 
 
-def filled(optimizer=Adagrad(0.1), num_keys=100, dim=3):  # noqa: B008
-    rng = np.random.default_rng(5)
-    table = Table(TableSpec("user", dim, optimizer, Normal()))
-    keys = rng.integers(0, 2**64, num_keys, np.uint64)
-    for step in range(1, 4):
-        part = keys[rng.random(num_keys) < 0.7]
-        table.push(part, rng.standard_normal((len(part), dim)).astype(np.float32), step=step)
-    table.pull(keys)
-    return table
+def contents_of(number):
+    """What the checkpoint of a number holds in these tests: other bytes for each."""
+    return Contents(
+        {"id": f"server-{number}", "clocks": [number, None]},
+        {"applied": np.full(1000, number, np.uint64), "none": np.empty(0, np.int32)},
+        [
+            ("item", [(f"buckets-{i:04d}.arrow", bytes([number, i]) * 500) for i in range(3)]),
+            ("user", []),
+            ("ad.x-1_", [("buckets-0000.arrow", b"")]),
+        ],
+    )
 
 
-def write(table, folder, owned=ALL):
-    paths = []
-    for name, data in snapshots(table, owned):
-        paths.append(folder / name)
-        paths[-1].write_bytes(data)
-    return paths
+def write(folder, number, **options):
+    return write_checkpoint(folder, number, contents_of(number), **options)
 
 
-def columns(rows):
-    return {name: column.tobytes() for name, column in vars(rows).items()}
+def newest(folder, first_record=2):
+    """The number of the newest checkpoint, after a look at all that is in it."""
+    found = newest_checkpoint(folder, first_record=first_record)
+    if found is None:
+        return None
+    expected = contents_of(found.number)
+    assert found.state == expected.state
+    assert {name: array.tolist() for name, array in found.arrays.items()} == {
+        name: array.tolist() for name, array in expected.arrays.items()
+    }
+    assert {
+        name: [(path.name, path.read_bytes()) for path in paths]
+        for name, paths in found.snapshots.items()
+    } == dict(expected.tables)
+    return found.number
 
 
-def rewrite(path, change):
-    """Writes a snapshot anew, with another table."""
-    table = change(pa.ipc.open_file(pa.BufferReader(path.read_bytes())).read_all())
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
-        writer.write_table(table)
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
 
 
-@pytest.fixture
-def one_file(tmp_path):
-    """A small snapshot of few rows, and its table."""
-    table = filled(num_keys=4000, dim=2)
-    path, *_ = write(table, tmp_path, range(5))
-    return path, table
+def test_checkpoint_comes_back_whole(tmp_path):
+    folder = tmp_path / "checkpoints"
+    assert newest_checkpoint(folder, first_record=1) is None
+    path = write(folder, 5)
+    assert path == folder / "checkpoint-00000000000000000005"
+    assert newest(folder) == 5
 
 
-@pytest.mark.parametrize("optimizer", [SGD(0.1), Adagrad(0.1), Adam()], ids=str)
-def test_rows_come_back_with_state_and_steps(tmp_path, optimizer):
-    table = filled(optimizer, num_keys=3000)
-    paths = write(table, tmp_path)
-    assert [path.name for path in paths] == [
-        f"buckets-{first:04d}-{first + 255:04d}.arrow" for first in range(0, 4096, 256)
+def test_the_last_ones_are_kept(tmp_path):
+    assert KEEP == 2
+    for number in (1, 9, 10, 100):
+        write(tmp_path, number)
+    assert names(tmp_path) == ["checkpoint-00000000000000000010", "checkpoint-00000000000000000100"]
+    assert checkpoint_numbers(tmp_path) == [10, 100]
+    assert newest(tmp_path) == 100
+
+
+def test_same_number_is_the_same_state_and_written_once(tmp_path):
+    path = write(tmp_path, 5)
+    before = (path / "manifest.json").stat()
+    assert write(tmp_path, 5) == path
+    assert (path / "manifest.json").stat() == before
+
+
+def test_same_number_replaces_one_that_is_damaged(tmp_path):
+    path = write(tmp_path, 5)
+    (path / "arrays/applied.npy").write_bytes(b"?")
+    assert write(tmp_path, 5) == path
+    assert newest(tmp_path) == 5
+    assert names(tmp_path) == [path.name]
+
+
+def files_of(path):
+    return [file for file in sorted(path.rglob("*")) if file.is_file()]
+
+
+DAMAGES = {
+    "changed": lambda file: file.write_bytes(b"?" + file.read_bytes()[1:]),
+    "cut": lambda file: os.truncate(file, file.stat().st_size - 1),
+    "longer": lambda file: os.truncate(file, file.stat().st_size + 1),
+    "gone": Path.unlink,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_file_is_named(tmp_path, damage):
+    path = write(tmp_path / "whole", 5)
+    files = [file.relative_to(path) for file in files_of(path) if file.stat().st_size]
+    assert len(files) == 6
+    for number, name in enumerate(files):
+        copy = shutil.copytree(path, tmp_path / str(number) / path.name)
+        DAMAGES[damage](copy / name)
+        with pytest.raises(CheckpointError) as raised:
+            newest(copy.parent)
+        assert str(copy / name) in str(raised.value)
+        assert copy.exists(), "it stays for whoever looks at it"
+
+
+def test_every_changed_byte_of_a_manifest_is_refused(tmp_path):
+    path = write(tmp_path, 5) / "manifest.json"
+    whole = path.read_bytes()
+    num_equal = 0
+    for at in range(len(whole)):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :])
+        with pytest.raises(CheckpointError) as raised:
+            newest(tmp_path)
+        assert str(path) in str(raised.value)
+    for at in range(len(whole)):  # also where it is text of another meaning
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        with suppress(CheckpointError):
+            assert newest(tmp_path) == 5
+            num_equal += 1  # such as a blank between two fields, as a line's end
+    assert num_equal < len(whole) * 0.3
+
+
+@pytest.mark.parametrize("content", ["[]", "{}", "3", "null", '{"crc32c": 1}', "not json"])
+def test_manifest_of_another_shape_is_refused(tmp_path, content):
+    path = write(tmp_path, 5) / "manifest.json"
+    path.write_text(content)
+    with pytest.raises(CheckpointError, match=str(path)):
+        newest(tmp_path)
+
+
+def damage(path):
+    (path / "tables/item/buckets-0001.arrow").write_bytes(b"damaged")
+
+
+def test_older_one_and_the_journal_make_up_for_a_damaged_one(tmp_path, caplog):
+    write(tmp_path, 5)
+    damage(write(tmp_path, 9))
+    assert newest(tmp_path, first_record=5) == 5
+    (warning,) = caplog.records
+    assert warning.levelno == logging.WARNING
+    assert "item/buckets-0001.arrow; the file is damaged; the journal makes up for it" in (
+        warning.getMessage()
+    )
+    assert names(tmp_path) == [
+        "checkpoint-00000000000000000005",
+        "checkpoint-00000000000000000009.broken",
     ]
-    loaded = Table(table.spec)
-    for path in reversed(paths):
-        loaded.import_rows(read_snapshot(path, table.spec))
-    assert columns(loaded.export_rows(0, 4096)) == columns(table.export_rows(0, 4096))
-    assert loaded.last_step == table.last_step == 3
+    for number in (12, 15):  # what is broken does not count as one that is kept
+        write(tmp_path, number)
+        assert len(checkpoint_numbers(tmp_path)) == 2
 
 
-def test_equal_tables_give_equal_files():
-    assert list(snapshots(filled(), ALL)) == list(snapshots(filled(), ALL))
+def test_the_whole_journal_makes_up_for_all_that_are_damaged(tmp_path, caplog):
+    damage(write(tmp_path, 5))
+    damage(write(tmp_path, 9))
+    assert newest(tmp_path, first_record=1) is None
+    assert caplog.text.count("the journal makes up for it") == 2
+    assert checkpoint_numbers(tmp_path) == []
 
 
-def test_two_lines_of_pyarrow_read_one(one_file):
-    path, table = one_file
-    with pa.OSFile(str(path)) as file:
-        rows = pa.ipc.open_file(file).read_all()
-    expected = table.export_rows(0, 5)
-    assert rows["key"].to_numpy().tolist() == expected.keys.tolist()
-    assert np.array_equal(np.array(rows["weights"].to_pylist(), np.float32), expected.weights)
-    described = json.loads(rows.schema.metadata[b"hetero_pipe"])
-    assert described["table"] == table.spec.to_dict()
+def test_damaged_one_is_an_error_where_the_journal_begins_too_late(tmp_path):
+    write(tmp_path, 5)
+    damage(write(tmp_path, 9))
+    with pytest.raises(CheckpointError) as raised:
+        newest(tmp_path, first_record=9)
+    assert str(raised.value).endswith(
+        "buckets-0001.arrow; the file is damaged; and the journal begins with record 9, too late "
+        "for the older checkpoint checkpoint-00000000000000000005"
+    )
+    assert checkpoint_numbers(tmp_path) == [5, 9]
 
 
-@pytest.mark.parametrize(("start", "stop"), [(0, 4096), (100, 300), (255, 256), (256, 512), (7, 7)])
-def test_snapshots_hold_the_buckets_that_are_owned(tmp_path, start, stop):
-    table = filled(num_keys=20_000, dim=1)
-    seen = []
-    for path in write(table, tmp_path, range(start, stop)):
-        buckets = bucket_of(read_snapshot(path, table.spec).keys)
-        named = buckets_of_snapshot(path.name)
-        assert start <= named.start <= buckets.min()
-        assert buckets.max() < named.stop <= stop
-        seen += buckets.tolist()
-    assert len(seen) == len(table.export_rows(start, stop))
+def test_other_format_is_refused(tmp_path):
+    path = write(tmp_path, 5) / "manifest.json"
+    manifest = json.loads(path.read_text()) | {"format": "ps_server-checkpoint-v2"}
+    del manifest["crc32c"]
+    manifest["crc32c"] = crc32c(json.dumps(manifest, sort_keys=True).encode())
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(CheckpointError, match=r"-v1, got 'ps_server-checkpoint-v2' in .* version"):
+        newest(tmp_path)
 
 
-def test_empty_table_has_no_snapshots():
-    assert list(snapshots(Table(TableSpec("user", 3)), ALL)) == []
+class FullDisk:
+    """Writes so many bytes, then refuses: the last write is a short one."""
+
+    def __init__(self, room):
+        self.room = room
+
+    def write(self, file, data):
+        if not self.room:
+            raise OSError(28, "No space left on device")
+        done = os.write(file, data[: self.room])
+        self.room -= done
+        return done
 
 
-def test_rows_within_keeps_rows_of_the_buckets_alone():
-    rows = filled().export_rows(0, 4096)
-    held = np.sort(bucket_of(rows.keys))
-    first, end = (
-        int(held[20]),
-        int(held[80]),
-    )  # a row lies in the first bucket and in the one behind
-    part = rows_within(rows, range(first, end))
-    inside = [first <= bucket < end for bucket in bucket_of(rows.keys).tolist()]
-    assert {first} <= {*bucket_of(part.keys).tolist()}
-    assert part.keys.tolist() == rows.keys[inside].tolist()
-    assert part.state.tobytes() == rows.state[inside].tobytes()
-    assert rows_within(rows, ALL) is rows
+def test_disk_that_is_full_after_any_byte_leaves_the_one_before(tmp_path):
+    plenty = FullDisk(10**9)
+    write(tmp_path / "sizes", 9, write=plenty.write)
+    size = 10**9 - plenty.room
+    write(tmp_path / "checkpoints", 5)
+    points = range(0, size, size // 80)
+    assert len(points) >= 80
+    for room in points:
+        with pytest.raises(OSError, match="No space left"):
+            write(tmp_path / "checkpoints", 9, write=FullDisk(room).write)
+        assert names(tmp_path / "checkpoints") == ["checkpoint-00000000000000000005"]
+        assert newest(tmp_path / "checkpoints") == 5
+    write(tmp_path / "checkpoints", 9, write=FullDisk(size).write)
+    assert newest(tmp_path / "checkpoints") == 9
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["", "buckets-0-255.arrow", "buckets-0000-0255.arrow.tmp", "x/buckets-0000-0255.arrow", "a"],
-)
-def test_name_that_is_no_snapshots_is_refused(name):
-    with pytest.raises(SnapshotError, match=r"named buckets-FIRST-LAST\.arrow, got"):
-        buckets_of_snapshot(name)
+# Of a checkpoint, in a child that SIGKILL ends at the n-th thing that it does with a file or
+# folder, for each n: before it, or in the middle of a write.
+WRITES_UNTIL_KILLED = """
+import os, shutil, signal, sys
+from pathlib import Path
+import numpy as np
+from ps_server.checkpoint import write_checkpoint
+sys.path.insert(0, sys.argv[1])
+from test_checkpoint import contents_of
+
+WATCHED = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.listdir", "os.scandir"}
+
+def write(folder, last):
+    num_done = 0
+    def count():
+        nonlocal num_done
+        num_done += 1
+        if num_done == last:
+            os.kill(os.getpid(), signal.SIGKILL)
+    def half(file, data):
+        os.write(file, data[: len(data) // 2])
+        count()
+        return len(data) // 2 + os.write(file, data[len(data) // 2 :])
+    sys.addaudithook(lambda event, _: count() if event in WATCHED else None)
+    write_checkpoint(folder, 9, contents_of(9), write=half)
+
+root = Path(sys.argv[2])
+for last in range(1, 10_000):
+    folder = root / str(last)
+    for number in (3, 5):
+        write_checkpoint(folder, number, contents_of(number))
+    child = os.fork()
+    if child == 0:
+        write(folder, last)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    print(os.waitstatus_to_exitcode(status), flush=True)
+    if status == 0:
+        break
+"""
 
 
-def is_refused(path, table, expected):
-    """Whether the file is refused; if not, it must give the rows that were saved."""
-    try:
-        rows = read_snapshot(path, table.spec)
-    except SnapshotError as error:
-        return str(path) in str(error)
-    assert columns(rows) == expected, "silently another table"
-    return False
+def test_killed_at_any_point_it_leaves_one_that_is_whole(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", WRITES_UNTIL_KILLED, str(Path(__file__).parent), str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    *killed, last = map(int, done.stdout.split())
+    assert len(killed) >= 50
+    assert {*killed} == {-signal.SIGKILL}
+    assert last == 0
+    found = [newest(tmp_path / str(point)) for point in range(1, len(killed) + 2)]
+    assert found == sorted(found), "from the rename on it is the new one"
+    assert {*found} == {5, 9}
+    for point in range(1, len(killed) + 2):
+        folder = tmp_path / str(point)
+        remove_leftovers(folder)
+        numbers = checkpoint_numbers(folder)
+        assert names(folder) == [f"checkpoint-{number:020d}" for number in numbers]
+        for number in reversed(numbers):  # none is there in part
+            assert newest(folder) == number
+            shutil.rmtree(folder / f"checkpoint-{number:020d}")
 
 
-def test_file_cut_at_any_byte_is_refused(one_file):
-    path, table = one_file
-    data, expected = path.read_bytes(), columns(read_snapshot(path, table.spec))
-    for size in {*range(0, len(data), 7), *range(len(data) - 99, len(data))}:
-        path.write_bytes(data[:size])
-        assert is_refused(path, table, expected), size
-
-
-def test_file_with_any_byte_changed_is_refused_or_equal(one_file):
-    """Arrow checks none of its data; the CRC does."""
-    path, table = one_file
-    rng = np.random.default_rng(8)
-    data, expected = path.read_bytes(), columns(read_snapshot(path, table.spec))
-    num_refused = 0
-    for position in range(len(data)):
-        changed = bytearray(data)
-        changed[position] ^= int(rng.choice([0xFF, 0x01, 0x80]))
-        path.write_bytes(changed)
-        num_refused += is_refused(path, table, expected)
-    assert num_refused > len(data) * 0.3, "what is left is padding"
-
-
-def test_every_changed_bit_of_the_rows_is_refused(one_file):
-    path, table = one_file
-    data = path.read_bytes()
-    for column in vars(read_snapshot(path, table.spec)).values():
-        start = data.index(column.tobytes())
-        for position in range(start, start + column.nbytes):
-            changed = bytearray(data)
-            changed[position] ^= 1 << (position % 8)
-            path.write_bytes(changed)
-            with pytest.raises(SnapshotError, match="must have CRC"):
-                read_snapshot(path, table.spec)
-
-
-def test_missing_file_and_folder_are_refused(tmp_path):
-    spec = TableSpec("user", 3)
-    for path in (tmp_path / "buckets-0000-0255.arrow", tmp_path):
-        with pytest.raises(SnapshotError, match=str(path)):
-            read_snapshot(path, spec)
-
-
-@pytest.mark.parametrize("spec", [TableSpec("u", 4, Adagrad(1)), TableSpec("u", 2, SGD(1))])
-def test_rows_of_another_dim_or_optimizer_are_refused(one_file, spec):
-    path, _ = one_file
-    with pytest.raises(SnapshotError, match=r"dim=2 with Adagrad do not fit .*build the model as"):
-        read_snapshot(path, spec)
-
-
-def test_other_settings_of_the_optimizer_may_read_it(one_file):
-    path, table = one_file
-    other = TableSpec("renamed", 2, Adagrad(0.5, 1e-3), seed=9)
-    assert columns(read_snapshot(path, other)) == columns(table.export_rows(0, 5))
-
-
-def described_as(**changes):
-    def change(table):
-        described = json.loads(table.schema.metadata[b"hetero_pipe"]) | changes
-        return table.replace_schema_metadata({"hetero_pipe": json.dumps(described)})
-
-    return change
-
-
-def with_column(name, make):
-    def change(table):
-        index = table.schema.get_field_index(name)
-        column = make(table[name].combine_chunks())
-        return table.set_column(index, name, column)
-
-    return change
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        described_as(format="hetero_pipe-snapshot-v2"),
-        described_as(format=None),
-        described_as(table=None),
-        described_as(table={"name": "user", "dim": 2, "optimizer": [], "initializer": []}),
-        described_as(crc32="x"),
-        lambda table: table.replace_schema_metadata(None),
-        lambda table: table.replace_schema_metadata({"hetero_pipe": b"\xff"}),
-        lambda table: table.replace_schema_metadata({"hetero_pipe": "[]"}),
-        lambda table: table.drop_columns(["key"]),
-        lambda table: table.drop_columns(["state"]),
-        lambda table: table.append_column("more", table["step"]),
-        lambda table: table.slice(1),
-        lambda table: pa.concat_tables([table, table]),
-        with_column("key", lambda column: column.view(pa.int64())),
-        with_column("step", lambda column: pa.array(column.to_pylist(), pa.uint32())),
-        with_column("weights", lambda column: column.flatten()[: len(column)]),
-        with_column("num_pushes", lambda column: pa.array([None] * len(column), pa.uint32())),
-        with_column("weights", lambda column: pa.array([None] * len(column), column.type)),
-    ],
-)
-def test_arrow_file_of_another_shape_is_refused(one_file, change):
-    path, table = one_file
-    rewrite(path, change)
-    with pytest.raises(SnapshotError, match=str(path)):
-        read_snapshot(path, table.spec)
-
-
-def test_rows_in_several_batches_are_read(one_file):
-    """Another program may have written it."""
-    path, table = one_file
-    expected = columns(read_snapshot(path, table.spec))
-    whole = pa.ipc.open_file(pa.BufferReader(path.read_bytes())).read_all()
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, whole.schema) as writer:
-        writer.write_table(whole, max_chunksize=1)
-    assert columns(read_snapshot(path, table.spec)) == expected
+def test_manifest_is_read_by_humans_too(tmp_path):
+    manifest = json.loads((write(tmp_path, 5) / "manifest.json").read_text())
+    assert manifest["number"] == 5
+    assert manifest["state"] == {"id": "server-5", "clocks": [5, None]}
+    assert manifest["tables"] == ["item", "user", "ad.x-1_"]
+    assert manifest["files"]["tables/item/buckets-0002.arrow"]["bytes"] == 1000

@@ -6,7 +6,16 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ps_server.keys import KEY_HASH, KeyIndex, bucket_of, dedup, hash_integers, hash_text, slot_seed
+from ps_server.keys import (
+    KEY_HASH,
+    KeyIndex,
+    bucket_of,
+    crc32c,
+    dedup,
+    hash_integers,
+    hash_text,
+    slot_seed,
+)
 from ps_server.spec import NUM_BUCKETS
 from tests.oracles import dict_table
 
@@ -222,3 +231,41 @@ def test_a_hundred_thousand_keys_have_their_numbers():
 def test_keys_of_another_dtype_are_refused():
     with pytest.raises(ValueError, match="keys is a C-contiguous, aligned array of uint64"):
         KeyIndex().find(np.array([1]), insert=True)
+
+
+# Checksums
+
+
+def slow_crc32c(data):
+    """A bit at a time."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = (crc >> 1) ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+@given(st.binary(max_size=200), st.integers(0, 200))
+def test_crc32c_is_that_of_its_bits_in_one_piece_or_two(data, cut):
+    assert crc32c(data) == crc32c(data[cut:], crc32c(data[:cut])) == slow_crc32c(data)
+
+
+def test_crc32c_takes_all_that_exposes_bytes_of_any_size():
+    data = np.random.default_rng(0).integers(0, 256, 20_000, np.uint8)
+    whole = crc32c(data)
+    for same in (data.tobytes(), bytearray(data), memoryview(data), data.view(np.uint64)):
+        assert crc32c(same) == whole
+    assert crc32c(data[9_000:], crc32c(data[:9_000])) == whole  # one without, one with the GIL
+    assert crc32c(data.reshape(100, 200)) == whole
+
+
+def test_crc32c_of_what_is_no_contiguous_bytes_is_refused():
+    with pytest.raises(TypeError):
+        crc32c("text")
+    for rows in (np.zeros(4, np.uint8)[::2], memoryview(b"abcd")[::2]):
+        with pytest.raises((ValueError, BufferError)):
+            crc32c(rows)
+    for crc in (-1, 2**32):
+        with pytest.raises(TypeError):
+            crc32c(b"a", crc)

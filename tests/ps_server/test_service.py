@@ -476,3 +476,48 @@ def test_a_pull_of_a_step_that_cannot_be_is_served(peer, step):
     peer.stub.Pull(ps_pb2.PullRequest(route=peer.route.fingerprint, step=step))
     spans = spans_from_message(trace(peer, "STOP"), role="ps-server")
     assert spans.steps.tolist() == [max(step - 1, -1)]
+
+
+def test_push_with_an_origin_is_applied_once(peer, refuses):
+    def push(sequence):
+        part = ps_pb2.TableGradients(table="user", keys=KEY_BYTES, gradients=ONES.tobytes())
+        route = peer.route.fingerprint
+        numbers = {"worker": 2**64 - 1, "sequence": sequence}
+        peer.stub.Push(ps_pb2.PushRequest(route=route, step=2, tables=[part], **numbers))
+
+    for _ in range(2):
+        push(1)
+    rows = np.frombuffer(peer.pull().rows[0], np.float32)
+    assert (rows == 0.5 - 1 - 1).all()
+    refuses(INVALID, lambda: push(0), "sequence=0")
+    refuses(INVALID, lambda: push(3), "pushes 2 to 2 are missing here")
+
+
+def test_worker_that_joins_again_by_its_number_is_back_and_its_old_stream_ends(peer):
+    request = ps_pb2.JoinRequest(rank=0, num_workers=1, name="w", worker=7)
+    old = peer.stub.Join(request)
+    assert not next(old).is_back
+    peer.stub.SetClock(ps_pb2.SetClockRequest(rank=0, first_step=3))
+    new = peer.stub.Join(request)
+    assert next(new).is_back
+    assert list(old) == []
+    push = ps_pb2.PushRequest(route=peer.route.fingerprint, step=4, rank=0, worker=7, sequence=1)
+    peer.stub.Push(push)
+    peer.stub.Goodbye(ps_pb2.GoodbyeRequest(rank=0))
+    assert list(new) == []
+
+
+def test_stream_that_breaks_before_its_first_answer_is_read_leaves_no_member(peer, wait_until):
+    for number in range(10):
+        peer.stub.Join(ps_pb2.JoinRequest(rank=0, num_workers=1, name=f"w{number}")).cancel()
+
+    def joined():
+        stream = peer.stub.Join(ps_pb2.JoinRequest(rank=0, num_workers=1, name="last"))
+        try:
+            next(stream)
+        except grpc.RpcError:
+            return False
+        peer.stub.Goodbye(ps_pb2.GoodbyeRequest(rank=0))
+        return True
+
+    wait_until(joined)

@@ -9,6 +9,7 @@ import pytest
 from ps_server.route import Route, ServerRef
 from ps_server.spec import SGD, Adagrad, Constant, TableSpec
 from ps_server.store import (
+    FreezeError,
     RouteMismatch,
     SnapshotError,
     SpecMismatch,
@@ -215,3 +216,85 @@ def test_tables_come_and_go_beside_requests(store):
         for future in futures:
             future.result(LATER)
     assert num_served[0] > 0
+
+
+# ------------------------------------------------------------------ frozen rows
+
+
+def saved(store, route, name="user", **options):
+    return dict(store.save(route, name, **options))
+
+
+def test_what_was_frozen_is_saved_while_pushes_go_on(store, route):
+    store.push(route, {"user": (KEYS, ONES)}, step=1)
+    before = saved(store, route)
+    freeze = store.freeze(route)
+    store.push(route, {"user": (KEYS, ONES)}, step=2)
+    store.pull(route, {"user": KEYS + np.uint64(10_000)}, insert=True)  # rows made since
+    reading = store.save(route, "user", freeze=freeze)
+    found = [next(reading)]
+    store.push(route, {"user": (KEYS, ONES)}, step=3)
+    assert dict(found + list(reading)) == before
+    assert saved(store, route) != before
+
+
+def test_a_freeze_comes_between_two_pushes(store, route):
+    """A push changes two tables, one after the other: what is frozen has it in both or in none."""
+    store.create_table(TableSpec("item", 4, SGD(1.0), Constant(0.5)), store.route)
+    is_over = threading.Event()
+
+    def push_on():
+        step = 0
+        while not is_over.is_set():
+            step += 1
+            store.push(route, {"user": (KEYS, ONES), "item": (KEYS, ONES)}, step=step)
+
+    with ThreadPoolExecutor() as threads:
+        pushing = threads.submit(push_on)
+        try:
+            seen = set()
+            while len(seen) < 30:
+                store.freeze(route)
+                _, held = store._frozen
+                steps = {frozen.last_step for frozen in held.values()}
+                assert len(steps) == 1
+                seen |= steps
+        finally:
+            is_over.set()
+        pushing.result(LATER)
+
+
+def test_the_latest_freeze_alone_is_kept_until_it_is_released(store, route):
+    store.push(route, {"user": (KEYS, ONES)}, step=1)
+    first = store.freeze(route)
+    reading = store.save(route, "user", freeze=first)
+    next(reading)
+    second = store.freeze(route)
+    with pytest.raises(FreezeError, match=f"got freeze {first}, which is kept no longer"):
+        list(reading)
+    with pytest.raises(FreezeError, match="'user' must be frozen while it is saved"):
+        saved(store, route, freeze=first)
+    store.release(first)  # no error, and not the other one
+    assert saved(store, route, freeze=second) == saved(store, route)
+    store.release(second)
+    with pytest.raises(FreezeError, match="kept no longer"):
+        saved(store, route, freeze=second)
+    assert Store().freeze(0) not in (first, second)  # as after a restart
+
+
+def test_a_table_that_came_later_or_is_another_is_not_in_a_freeze(store, route):
+    freeze = store.freeze(route)
+    store.create_table(TableSpec("item", 4), store.route)
+    with pytest.raises(FreezeError, match="'item'"):
+        saved(store, route, "item", freeze=freeze)
+    old = store.route
+    for name in ("user", "item"):
+        store.drop_table(name)
+    store.create_table(SPEC, old)
+    with pytest.raises(FreezeError, match="'user'"):
+        saved(store, route, freeze=freeze)
+
+
+def test_another_route_does_not_freeze(store, route):
+    with pytest.raises(RouteMismatch):
+        store.freeze(route + 1)

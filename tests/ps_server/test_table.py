@@ -474,3 +474,45 @@ def test_settings_that_float32_cannot_hold_are_refused():
         Table(spec_of(optimizer=SGD(1e39)))
     with pytest.raises(ValueError, match="beta2"):
         Table(spec_of(optimizer=Adam(beta2=1 - 1e-12)))
+
+
+# Frozen states
+
+
+def test_frozen_rows_stay_while_the_table_goes_on():
+    table, keys = Table(spec_of()), np.arange(1_000, dtype=np.uint64)
+    table.push(keys, np.ones((1_000, 4), np.float32), step=3)
+    before = table.export_rows(0, NUM_BUCKETS)
+    with table.freeze() as frozen:
+        table.push(keys[::2].copy(), np.ones((500, 4), np.float32), step=4)
+        table.pull(keys + np.uint64(5_000))
+        assert (frozen.num_rows, frozen.last_step) == (1_000, 3)
+        assert_equal_columns(frozen.export_rows(0, NUM_BUCKETS), before)
+
+
+def test_released_state_is_read_no_more_and_the_table_copies_no_more():
+    table, keys = Table(spec_of()), np.arange(9, dtype=np.uint64)
+    table.pull(keys)
+    with table.freeze() as frozen, table.freeze() as other:
+        before = frozen.memory_bytes
+        table.push(keys, np.ones((9, 4), np.float32), step=1)
+        assert frozen.memory_bytes > before
+        frozen.release()
+        frozen.release()
+        with pytest.raises(RuntimeError, match="released"):
+            frozen.export_rows(0, 1)
+        table.clear()
+        assert other.export_rows(0, NUM_BUCKETS).num_pushes.tolist() == [0] * 9
+
+
+def test_dropped_buckets_are_gone_and_the_others_stay():
+    table, oracle = Table(spec_of()), DictTable(spec_of())
+    keys = np.random.default_rng(9).integers(0, 2**64, 3_000, np.uint64)
+    for each in (table, oracle):
+        each.push(keys, np.ones((3_000, 4), np.float32), step=1)
+        each.drop_buckets(100, 3_000)
+        each.push(keys[:500], np.ones((500, 4), np.float32), step=2)
+    assert_same_rows(table, oracle)
+    assert (table.num_rows, table.last_step) == (oracle.num_rows, 2)
+    with pytest.raises(ValueError, match="buckets"):
+        table.drop_buckets(2, 1)

@@ -74,7 +74,7 @@ def test_rank_that_is_taken_is_refused_by_name_until_the_job_is_over():
     with pytest.raises(ValueError, match=r"worker 1 \(w1\) has said goodbye"):
         workers.join(1, num_workers=2, name="other")
     workers.goodbye(0)
-    assert str(workers.join(0, num_workers=1, name="other")) == "worker 0 (other)"
+    assert str(workers.join(0, num_workers=1, name="other").member) == "worker 0 (other)"
 
 
 @pytest.mark.parametrize("call", ["begin", "end", "goodbye", "pull", "push", "part"])
@@ -160,7 +160,7 @@ def test_close_ends_every_wait_and_refuses_the_next(threads):
         with pytest.raises(Stopping):
             call()
     workers.lose(members[0])  # streams break when a server stops: nobody is lost
-    assert members[0].state.name == "PRESENT"
+    assert members[0].member.presence.name == "PRESENT"
 
 
 def test_pull_waits_for_the_slowest_clock_that_runs(threads):
@@ -383,12 +383,14 @@ def test_worker_gone_in_the_middle_of_a_step_leaves_nothing_of_it(threads, who, 
     if how == "lose":
         workers.lose(gone)
     else:
-        workers.goodbye(gone.rank)
+        workers.goodbye(gone.member.rank)
     for push in pushes:
-        with pytest.raises(WorkerLost, match=rf"worker {gone.rank} \(w{gone.rank}\) .*in the mid"):
+        with pytest.raises(
+            WorkerLost, match=rf"worker {gone.member.rank} \(w{gone.member.rank}\) .*in the mid"
+        ):
             push.result(LATER)
-    for rank in {0, 1, 2} - {gone.rank}:
-        with pytest.raises(WorkerLost, match=rf"worker {gone.rank} \(w{gone.rank}\)"):
+    for rank in {0, 1, 2} - {gone.member.rank}:
+        with pytest.raises(WorkerLost, match=rf"worker {gone.member.rank} \(w{gone.member.rank}\)"):
             workers.push_part(rank, 1, 1.0, None, applied.append)
     assert applied == []
 

@@ -43,6 +43,9 @@ CHUNK_BYTES = 1 << 20
 
 # A pull or push takes milliseconds; a server that needs longer is stuck or gone.
 CALL_SECONDS = 60.0
+# Where a call is repeated, it may be so sooner: it is safe, and a server that was stopped for a
+# while (SIGSTOP, a host that swaps) answers the next attempt.
+ATTEMPT_SECONDS = 20.0
 # One that waits for another worker takes as long as that one's step. The server sees by its stream
 # whether that one lives, and ends the wait if not; that the server lives is seen by keep-alive.
 LONG_CALL_SECONDS = WAIT_SECONDS + CALL_SECONDS
@@ -58,10 +61,12 @@ OPTIONS = [
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 2_000),  # how long one attempt to connect may take
     ("grpc.max_reconnect_backoff_ms", 500),
+    # A connection that is made anew shares nothing with the one that it takes the place of.
+    ("grpc.use_local_subchannel_pool", 1),
     # Servers are named by address; a proxy of the environment has no part in it.
     ("grpc.enable_http_proxy", 0),
-    # A push is sent once: one that is sent again, after a lost answer, would be applied twice. grpc
-    # does so by itself for calls that it takes for unprocessed, and where a service config says so.
+    # A call is repeated by `client.retry` alone, which knows where that is safe. grpc does so by
+    # itself for calls that it takes for unprocessed, and where a service config says so.
     ("grpc.enable_retries", 0),
     ("grpc.service_config_disable_resolution", 1),
     # A host that vanished without closing its connection is noticed.
@@ -94,23 +99,24 @@ class _Call(Reply[Value]):
         return self._decode(reply)
 
 
-class _Joining(Reply[None]):
+class _Joining(Reply[bool]):
     """A stream that stays open: the first answer says that its worker is a member.
 
     Nobody reads on: it ends when the server or the channel does, or the process.
     """
 
-    def __init__(self, stream: Any, address: str) -> None:  # grpc has no stubs
+    def __init__(self, stream: Any, address: str, seconds: float) -> None:  # grpc has no stubs
         self._stream = stream
         self._address = address
+        self._seconds = seconds
 
-    def result(self) -> None:
+    def result(self) -> bool:
         # The stream has no deadline, its first answer has one.
-        give_up = threading.Timer(CALL_SECONDS, self._stream.cancel)
+        give_up = threading.Timer(self._seconds, self._stream.cancel)
         give_up.daemon = True
         give_up.start()
         try:
-            next(self._stream)
+            return bool(next(self._stream).is_back)
         except grpc.RpcError as error:
             raise translate_status(error, self._address) from error
         finally:
@@ -122,14 +128,29 @@ class GrpcTransport:
 
     It knows the tables that it created or attached to by their ids, so that one
     that another trainer dropped and created anew is not taken for them.
+
+    Attributes:
+        address: HOST:PORT.
+        call_seconds: How long a call may take that waits for no other worker.
     """
 
     def __init__(self, address: str) -> None:
         self.address = address
+        self.call_seconds = CALL_SECONDS
         self._channel = grpc.insecure_channel(address, options=OPTIONS)
         self._stub = ps_pb2_grpc.ParameterServerStub(self._channel)
         self._ids: dict[str, int] = {}
         self._membership: Any = None  # the stream of `join`; grpc cancels one that nobody holds
+
+    def renewed(self, address: str) -> "GrpcTransport":
+        """Returns one with a connection of its own to the same server, wherever that is now.
+
+        It knows the tables that this one knows, and has not joined.
+        """
+        transport = GrpcTransport(address)
+        transport.call_seconds = self.call_seconds
+        transport._ids = self._ids
+        return transport
 
     def pull(
         self,
@@ -151,7 +172,7 @@ class GrpcTransport:
             self._stub.Pull,
             request,
             lambda reply: _rows(reply, sizes),
-            seconds=CALL_SECONDS if after_step is None else LONG_CALL_SECONDS,
+            seconds=self.call_seconds if after_step is None else LONG_CALL_SECONDS,
         )
 
     def push(
@@ -162,9 +183,13 @@ class GrpcTransport:
         step: int,
         rank: int | None = None,
         weight: float | None = None,
+        worker: int = 0,
+        sequence: int = 0,
     ) -> Reply[None]:
         # Parts are made in the request: one that is made before it is copied into it.
-        request = ps_pb2.PushRequest(route=route, step=step, rank=rank, weight=weight)
+        request = ps_pb2.PushRequest(
+            route=route, step=step, rank=rank, weight=weight, worker=worker, sequence=sequence
+        )
         for name, (keys, gradient) in gradients.items():
             request.tables.add(
                 table=name,
@@ -176,11 +201,12 @@ class GrpcTransport:
             self._stub.Push,
             request,
             _nothing,
-            seconds=CALL_SECONDS if weight is None else LONG_CALL_SECONDS,
+            seconds=self.call_seconds if weight is None else LONG_CALL_SECONDS,
         )
 
-    def stats(self) -> Reply[ServerStats]:
-        return self._start(self._stub.Stats, ps_pb2.StatsRequest(), _server_stats)
+    def stats(self, *, seconds: float | None = None) -> Reply[ServerStats]:
+        """Asks what the server is and holds; waits so long for it, `call_seconds` if None."""
+        return self._start(self._stub.Stats, ps_pb2.StatsRequest(), _server_stats, seconds=seconds)
 
     def create_table(self, spec: TableSpec, route: Route) -> Reply[TableStats]:
         request = ps_pb2.CreateTableRequest(
@@ -197,12 +223,23 @@ class GrpcTransport:
         self._ids.pop(name, None)
         return self._start(self._stub.DropTable, ps_pb2.DropTableRequest(table=name), _nothing)
 
-    def save(self, route: int, table: str) -> Iterator[tuple[str, Iterable[bytes]]]:
-        request = ps_pb2.SaveRequest(route=route, table=table, id=self._ids.get(table, 0))
+    def freeze(self, route: int) -> Reply[int]:
+        request = ps_pb2.FreezeRequest(route=route)
+        return self._start(self._stub.Freeze, request, lambda reply: int(reply.freeze))
+
+    def release(self, freeze: int) -> Reply[None]:
+        return self._start(self._stub.Release, ps_pb2.ReleaseRequest(freeze=freeze), _nothing)
+
+    def save(
+        self, route: int, table: str, *, freeze: int | None = None
+    ) -> Iterator[tuple[str, Iterable[bytes]]]:
+        request = ps_pb2.SaveRequest(
+            route=route, table=table, id=self._ids.get(table, 0), freeze=freeze or 0
+        )
         try:
             stream = _uninterrupted(lambda: self._stub.Save(request, timeout=BULK_SECONDS))
         except ValueError as error:  # the channel is closed
-            raise _closed(self.address) from error
+            raise closed(self.address) from error
         pieces = _Pieces(stream, self.address)
         while (name := pieces.next_name()) is not None:
             yield name, pieces.of(name)
@@ -226,13 +263,29 @@ class GrpcTransport:
         spans = spans_from_message(message, role=f"ps-server {self.address}")
         return ServerTrace(message.clock, spans if message.process else None)
 
-    def join(self, rank: int, *, num_workers: int, name: str) -> Reply[None]:
-        request = ps_pb2.JoinRequest(rank=rank, num_workers=num_workers, name=name)
+    def join(
+        self,
+        rank: int,
+        *,
+        num_workers: int,
+        name: str,
+        worker: int = 0,
+        on_end: Callable[[], None] | None = None,
+    ) -> Reply[bool]:
+        """Makes this process a worker; calls `on_end`, of another thread, when its stream ends."""
+        request = ps_pb2.JoinRequest(rank=rank, num_workers=num_workers, name=name, worker=worker)
         try:
             self._membership = _uninterrupted(lambda: self._stub.Join(request))
         except ValueError as error:  # the channel is closed
-            raise _closed(self.address) from error
-        return _Joining(self._membership, self.address)
+            raise closed(self.address) from error
+        if on_end is not None and not self._membership.add_callback(on_end):
+            on_end()
+        return _Joining(self._membership, self.address, self.call_seconds)
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether the stream of `join` is open, so that the server knows of its worker."""
+        return self._membership is not None and bool(self._membership.is_active())
 
     def leave(self) -> None:
         if self._membership is not None:
@@ -258,12 +311,8 @@ class GrpcTransport:
         while True:
             remaining = deadline - time.monotonic()
             try:
-                return self._start(
-                    self._stub.Stats,
-                    ps_pb2.StatsRequest(),
-                    _server_stats,
-                    seconds=min(max(remaining, PROBE_SECONDS), CALL_SECONDS),
-                ).result()
+                probe = min(max(remaining, PROBE_SECONDS), CALL_SECONDS)
+                return self.stats(seconds=probe).result()
             except ServerUnavailable:
                 if remaining < RETRY_SECONDS:
                     raise
@@ -275,12 +324,13 @@ class GrpcTransport:
         request: Any,
         decode: Callable[[Any], Value],
         *,
-        seconds: float = CALL_SECONDS,
+        seconds: float | None = None,
     ) -> Reply[Value]:
+        timeout = self.call_seconds if seconds is None else seconds
         try:
-            future = _uninterrupted(lambda: method.future(request, timeout=seconds))
+            future = _uninterrupted(lambda: method.future(request, timeout=timeout))
         except ValueError as error:  # the channel is closed
-            raise _closed(self.address) from error
+            raise closed(self.address) from error
         return _Call(future, self.address, decode)
 
 
@@ -305,7 +355,8 @@ def _uninterrupted(start: Callable[[], Value]) -> Value:
     return started.result()
 
 
-def _closed(address: str) -> ServerUnavailable:
+def closed(address: str) -> ServerUnavailable:
+    """Returns the error of a call that is made after `close`."""
     return ServerUnavailable(
         f"a call needs an open client, got one to server {address} after close(); make a new one"
     )
@@ -357,7 +408,7 @@ def _rows(reply: ps_pb2.PullReply, num_keys: Sequence[int]) -> list[NDArray[np.f
 def _server_stats(message: ps_pb2.StatsReply) -> ServerStats:
     route = route_from_message(message.route) if message.HasField("route") else None
     tables = {stats.spec.name: _table_stats(stats) for stats in message.tables}
-    return ServerStats(message.server_id, message.version, route, tables)
+    return ServerStats(message.server_id, message.version, route, tables, message.is_durable)
 
 
 def _table_stats(message: ps_pb2.TableStats) -> TableStats:

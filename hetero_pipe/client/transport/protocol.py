@@ -45,12 +45,14 @@ class ServerStats:
         version: Of ps_server there.
         route: Of its tables; None while it holds none.
         tables: By name.
+        is_durable: Whether it comes back, after a kill, with all that it has answered.
     """
 
     id: str
     version: str
     route: Route | None
     tables: Mapping[str, TableStats]
+    is_durable: bool = False
 
 
 @dataclass(frozen=True)
@@ -104,11 +106,15 @@ class DataPlane(Protocol):
         step: int,
         rank: int | None = None,
         weight: float | None = None,
+        worker: int = 0,
+        sequence: int = 0,
     ) -> Reply[None]:
         """Sends gradients; the reply says that they are applied.
 
         With `rank`, they are the step of a worker that has joined; with `weight`
-        too, its part of everybody's step.
+        too, its part of everybody's step. `worker`, a client's number, and
+        `sequence`, from 1, tell the push from all others: one that comes again is
+        answered and left alone. 0 is of nobody.
         """
 
     def close(self) -> None:
@@ -127,8 +133,19 @@ class ControlPlane(Protocol):
     def drop_table(self, name: str) -> Reply[None]:
         """Drops a table; one that is not there is no error."""
 
-    def save(self, route: int, table: str) -> Iterator[tuple[str, Iterable[bytes]]]:
-        """Yields file name and content of each snapshot, the content in pieces."""
+    def freeze(self, route: int) -> Reply[int]:
+        """Keeps the rows of all tables as they are; the reply is the number of the freeze."""
+
+    def release(self, freeze: int) -> Reply[None]:
+        """Lets go what a freeze kept; one that is not kept is no error."""
+
+    def save(
+        self, route: int, table: str, *, freeze: int | None = None
+    ) -> Iterator[tuple[str, Iterable[bytes]]]:
+        """Yields file name and content of each snapshot, the content in pieces.
+
+        With `freeze`, its rows; else those of now.
+        """
 
     def load(self, route: int, table: str, paths: Sequence[Path]) -> Reply[int]:
         """Replaces the rows of a table on this server; the reply is how many it then holds."""
@@ -136,8 +153,11 @@ class ControlPlane(Protocol):
     def trace(self, action: TraceAction) -> Reply[ServerTrace]:
         """Begins or ends the recording of spans, or asks for the time alone."""
 
-    def join(self, rank: int, *, num_workers: int, name: str) -> Reply[None]:
-        """Makes this process a worker that others wait for, until it is gone."""
+    def join(self, rank: int, *, num_workers: int, name: str, worker: int = 0) -> Reply[bool]:
+        """Makes this process a worker that others wait for, until it is gone.
+
+        The reply says whether it was one before, by its number `worker`, and is back.
+        """
 
     def leave(self) -> None:
         """Breaks what `join` began, without a goodbye."""

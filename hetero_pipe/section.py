@@ -1,11 +1,11 @@
 """Section: one table of a TOML or JSON file, read key by key, with errors that name them."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from difflib import get_close_matches
 
-from hetero_pipe.cluster.check import nearest
 from hetero_pipe.errors import ConfigError
 
-__all__ = ["Section"]
+__all__ = ["Section", "nearest"]
 
 
 class Section:
@@ -117,3 +117,15 @@ class Section:
         if value is None:
             raise ConfigError(f"{self.where}: {key} is missing; give it {needs}")
         return value
+
+
+def nearest(word: object, known: Iterable[str]) -> str:
+    """Returns `; did you mean 'memory'?`, or nothing if no known word is near.
+
+    >>> nearest("memry", ["memory", "model"])
+    "; did you mean 'memory'?"
+    """
+    # Case counts for nothing when people mistype: nvlink is NVLink.
+    by_lower = {each.lower(): each for each in known}
+    found = get_close_matches(str(word).lower(), by_lower, n=1)
+    return f"; did you mean {by_lower[found[0]]!r}?" if found else ""

@@ -1,0 +1,145 @@
+"""Changes: all that ever happens to the state of a server, one after the other.
+
+A server that makes the same changes in the same order, from nothing or from a
+checkpoint, has the same state to the bit. So a log of them is all that it takes
+to come back after a kill.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ps_server.route import Route
+from ps_server.spec import TableSpec
+from ps_server.table import Rows
+
+__all__ = [
+    "Change",
+    "ClockSet",
+    "CreateTable",
+    "DropTable",
+    "Gradients",
+    "Joined",
+    "Left",
+    "Log",
+    "NotLogged",
+    "Origin",
+    "Push",
+    "ReplaceRows",
+]
+
+Gradients = Mapping[str, tuple[NDArray[np.uint64], NDArray[np.float32]]]
+"""Keys `[n]` and gradients, `[n, dim]` or flat, by table."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What tells a push from all others: who pushes, and which of its pushes it is.
+
+    Attributes:
+        worker: The client's number, 64 bits drawn at random, never 0.
+        sequence: From 1, the same on every server.
+
+    Raises:
+        ValueError: A number is out of range.
+    """
+
+    worker: int
+    sequence: int
+
+    def __post_init__(self) -> None:
+        if not (0 < self.worker < 2**64 and 0 < self.sequence < 2**64):
+            raise ValueError(
+                "a push that says who pushes needs a worker and a sequence from 1 to 2**64 - 1, "
+                f"got worker={self.worker}, sequence={self.sequence}"
+            )
+
+
+@dataclass(frozen=True)
+class CreateTable:
+    """A table that was not there is, under this id and route."""
+
+    spec: TableSpec
+    id: int
+    route: Route
+
+
+@dataclass(frozen=True)
+class DropTable:
+    """A table that was there is no more."""
+
+    name: str
+
+
+@dataclass(frozen=True, eq=False)
+class ReplaceRows:
+    """A table has these rows and no others: all of a load or none of it."""
+
+    name: str
+    rows: tuple[Rows, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Push:
+    """Gradients are applied, pushes are noted as applied, and clocks are at `step`.
+
+    Attributes:
+        step: From 1: which update of the tables this is.
+        gradients: What each table is pushed, in its order: the mean, if workers
+            pushed parts. Nothing that an earlier push of the same origin has
+            brought.
+        origins: Of the pushes, or parts, that are in it and said whose they are.
+        ranks: Of the members whose clocks move, if they run.
+    """
+
+    step: int
+    gradients: Gradients
+    origins: tuple[Origin, ...]
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A worker is a member. `worker` is 0 if it does not say its number."""
+
+    rank: int
+    num_workers: int
+    name: str
+    worker: int
+
+
+@dataclass(frozen=True)
+class ClockSet:
+    """A member's clock runs from a step; None stops it."""
+
+    rank: int
+    clock: int | None
+
+
+@dataclass(frozen=True)
+class Left:
+    """A member has said goodbye, or is lost. The job may be over by that."""
+
+    rank: int
+    is_lost: bool
+
+
+Change = CreateTable | DropTable | ReplaceRows | Push | Joined | ClockSet | Left
+
+
+class NotLogged(Exception):
+    """A change could not be appended to the log, for want of room on disk: it was not made."""
+
+
+class Log(Protocol):
+    """Keeps what a server has changed."""
+
+    def append(self, change: Change) -> None:
+        """Keeps a change that is about to be made. Called by one thread at a time.
+
+        Raises:
+            NotLogged: It cannot; the log is as it was.
+        """

@@ -1,0 +1,60 @@
+#include "kept_rows.h"
+
+#include <map>
+#include <random>
+#include <vector>
+
+#include "check.h"
+#include "hash.h"
+
+namespace ps_server {
+namespace {
+
+TEST(RowsAreWantedOnceAndFoundAsTheyWere) {
+  const RowLayout layout(3, 2);
+  Arena arena;
+  RowList list(&arena, layout);
+  constexpr uint32_t kNumRows = 5'000;
+  std::vector<uint32_t> slots;
+  const auto write = [&](uint32_t slot, float value) {
+    const RowRef row = list.At(slot);
+    std::fill_n(row.weights, 9, value);
+    *row.meta = {static_cast<uint32_t>(value), static_cast<uint32_t>(value) + 1};
+  };
+  for (uint32_t i = 0; i < kNumRows; ++i) {
+    slots.push_back(list.Next(true));
+    list.Add(slots.back());
+    write(slots.back(), static_cast<float>(i));
+  }
+  Arena copies;
+  KeptRows kept(&copies, layout, kStripeTop);
+  CHECK(!kept.Wants(slots[0]));
+  kept.Reserve(0);
+  CHECK(!kept.Freeze(list.end()));  // no room: nothing is wanted yet
+  CHECK(!kept.Wants(slots[0]));
+  kept.Reserve(list.end());
+  CHECK(kept.Freeze(list.end()));
+  CHECK(!kept.Wants(list.Next(false)));
+  CHECK_EQ(copies.BytesAllocated(), 0u);
+  std::mt19937_64 random(2);
+  std::map<uint32_t, bool> is_kept;
+  for (int i = 0; i < 4'000; ++i) {
+    const uint32_t row = random() % kNumRows;
+    CHECK_EQ(kept.Wants(slots[row]), !is_kept[row]);
+    if (!is_kept[row]) kept.Keep(HashOfKey(row), slots[row], list.At(slots[row]));
+    is_kept[row] = true;
+    write(slots[row], -1.0f);
+  }
+  for (uint32_t row = 0; row < kNumRows; ++row) {
+    const RowRef found = kept.Find(HashOfKey(row));
+    CHECK_EQ(found.weights != nullptr, is_kept[row]);
+    if (!is_kept[row]) continue;
+    for (int d = 0; d < 9; ++d) CHECK_EQ(found.weights[d], static_cast<float>(row));
+    CHECK_EQ(found.meta->num_pushes, row);
+    CHECK_EQ(found.meta->step, row + 1);
+  }
+  CHECK(kept.OwnBytes() >= kNumRows / 8);
+}
+
+}  // namespace
+}  // namespace ps_server

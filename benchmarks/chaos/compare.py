@@ -1,4 +1,4 @@
-"""Whether two checkpoints hold the same: tables to the bit, dense part to the bit, where they stand."""
+"""Whether two checkpoints hold the same to the bit: tables, dense part, and where they stand."""
 
 import json
 from collections.abc import Iterator

@@ -140,8 +140,6 @@ class Store:
         is_durable: Whether it comes back after a kill, with all that it answered.
     """
 
-    is_durable = False
-
     def __init__(
         self,
         *,
@@ -161,6 +159,7 @@ class Store:
             order=self._changes,
         )
         self.applied = Applied()
+        self.is_durable = False
         self._on_freeze: Callable[[], None] = lambda: None
         self._in_work = InWork()
         self._catalog = Catalog()

@@ -6,7 +6,6 @@ import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from functools import partial
 
 import numpy as np
 import pytest
@@ -32,24 +31,25 @@ KEYS = np.arange(100, dtype=np.uint64)
 
 
 @pytest.fixture
-def durable(monkeypatch):
-    """Servers of this process that say that they come back: their connections break, not they."""
-    monkeypatch.setattr(Store, "is_durable", True)
-    monkeypatch.setattr("ps_server.server.Store", partial(Store, rejoin_seconds=LATER))
-
-
-@pytest.fixture
-def proxies(durable, servers):
-    """Returns a function that starts n servers, each behind a proxy."""
+def proxies(tmp_path):
+    """Returns a function that starts n durable servers, each behind a proxy."""
     started = []
+    with ExitStack() as stack:
 
-    def start(number):
-        started.extend(Proxy(address) for address in servers(number))
-        return started
+        def start(number, *, rejoin_seconds=LATER):
+            for _ in range(number):
+                server = Server(
+                    "127.0.0.1:0",
+                    data_dir=tmp_path / f"server-{len(started)}",
+                    journal_limit=1 << 30,
+                    rejoin_seconds=rejoin_seconds,
+                )
+                started.append(Proxy(stack.enter_context(server).address))
+            return started
 
-    yield start
-    for proxy in started:
-        proxy.close()
+        yield start
+        for proxy in started:
+            proxy.close()
 
 
 @pytest.fixture
@@ -419,20 +419,18 @@ def test_a_worker_that_is_busy_comes_back_by_itself(proxies, wait_until, away, c
         assert "worker 0 (w0) is back, 1 of 1" in caplog.messages
 
 
-def test_a_worker_that_was_given_up_is_told_so(proxy, monkeypatch):
-    monkeypatch.setattr("ps_server.server.Store", Store)  # which waits for nobody
-    with Proxy("") as other, ExitStack() as stack:
-        other.target = stack.enter_context(Server("127.0.0.1:0")).address
-        with join(other) as client:
-            client.begin(0)
-            other.refuse()
-            other.cut()
-            with Client([other.target]) as direct:  # its rank is free as soon as it is given up
-                direct.join(rank=0, num_workers=1)
-                direct.goodbye()
-            other.refuse(refuses=False)
-            with pytest.raises(WorkerLost, match=r"worker 0 \(w0\) must be known to server"):
-                push(client, 1)
+def test_a_worker_that_was_given_up_is_told_so(proxies):
+    (proxy,) = proxies(1, rejoin_seconds=0.0)
+    with join(proxy) as client:
+        client.begin(0)
+        proxy.refuse()
+        proxy.cut()
+        with Client([proxy.target]) as direct:  # its rank is free as soon as it is given up
+            direct.join(rank=0, num_workers=1)
+            direct.goodbye()
+        proxy.refuse(refuses=False)
+        with pytest.raises(WorkerLost, match=r"worker 0 \(w0\) must be known to server"):
+            push(client, 1)
 
 
 def test_a_push_that_failed_may_be_made_again_and_is_applied_once(proxies, monkeypatch):

@@ -50,6 +50,7 @@ _MODULE_OF = {
     "WorkersPlan": "hetero_pipe.plan",
     "auto_plan": "hetero_pipe.planner",
     "default_plan": "hetero_pipe.trainer",
+    "has_checkpoint": "hetero_pipe.trainer",
     "launch": "hetero_pipe",
     "read_criteo": "hetero_pipe.data",
     "read_csv": "hetero_pipe.data",

@@ -73,13 +73,19 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         type=Path,
         help="write a checkpoint after each epoch, and on Ctrl-C",
     )
+    add("--save-every", metavar="STEPS", type=int, help="and so often, while training goes on")
+    add("--keep", metavar="N", type=int, default=2, help="so many of these; default: %(default)s")
+    add("--resume", action="store_true", help="go on from --save if it is there, otherwise begin")
     add("--load", metavar="DIR", type=Path, help="go on from a checkpoint; --epochs counts its too")
     add("--connect-timeout", metavar="SECONDS", type=float, default=40.0, help="default: 40")
     add("--fresh", action="store_true", help="drop this model's tables on the servers first")
     add("--dry-run", action="store_true", help="print the plan and stop")
     add("--json", action="store_true", help="print the result as one JSON object")
     hp.launch.add_arguments(parser)
-    return parser.parse_args(arguments)
+    flags = parser.parse_args(arguments)
+    if flags.resume and not flags.save:
+        parser.error("--resume goes on from what --save has written; add --save DIR")
+    return flags
 
 
 def open_data(flags: argparse.Namespace, path: Path):
@@ -134,11 +140,20 @@ def main(arguments: list[str]) -> None:
         worker=worker,
         connect_timeout=flags.connect_timeout,
         retry_seconds=flags.retry_seconds,
-        fresh=flags.fresh,
+        fresh=flags.fresh or flags.resume,  # tables and dense part are of one step
     ) as trainer:
-        if flags.load:
+        if flags.resume and hp.has_checkpoint(flags.save):
+            trainer.load(flags.save)
+        elif flags.load:
             trainer.load(flags.load)
-        result = trainer.fit(train, epochs=flags.epochs, save_to=flags.save, trace=flags.trace)
+        result = trainer.fit(
+            train,
+            epochs=flags.epochs,
+            save_to=flags.save,
+            save_every=flags.save_every,
+            keep=flags.keep,
+            trace=flags.trace,
+        )
         found = trainer.evaluate(evaluation)
         summary = {
             "auc": found.auc,

@@ -9,7 +9,7 @@ import numpy as np
 __all__ = ["Patience", "Retry", "delays"]
 
 FIRST_DELAY = 0.1
-LONGEST_DELAY = 2.0
+LONGEST_DELAY = 0.5  # a server is back in about as long
 
 
 @dataclass(frozen=True)
@@ -29,13 +29,13 @@ class Retry:
 
 
 def delays(rng: np.random.Generator) -> Iterator[float]:
-    """Yields the seconds before each attempt: 0.1 doubling to 2, each shortened by up to a half.
+    """Yields the seconds before each attempt: 0.1 doubling to 0.5, each shortened by up to a half.
 
     By a random part of it, so that many workers do not knock all at once on a
     server that comes back.
 
     >>> [round(delay, 2) for delay, _ in zip(delays(np.random.default_rng(0)), range(7))]
-    [0.08, 0.13, 0.21, 0.41, 1.45, 1.91, 1.61]
+    [0.08, 0.13, 0.21, 0.25, 0.45, 0.48, 0.4]
     """
     delay = FIRST_DELAY
     while True:

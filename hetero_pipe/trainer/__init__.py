@@ -8,6 +8,7 @@ from hetero_pipe.trainer.build import default_plan
 from hetero_pipe.trainer.callbacks import Callback, Progress, StepReport
 from hetero_pipe.trainer.profile import profile_beside
 from hetero_pipe.trainer.result import Evaluation, FitResult
+from hetero_pipe.trainer.series import has_checkpoint
 from hetero_pipe.trainer.trainer import Trainer
 
 __all__ = [
@@ -18,5 +19,6 @@ __all__ = [
     "StepReport",
     "Trainer",
     "default_plan",
+    "has_checkpoint",
     "profile_beside",
 ]

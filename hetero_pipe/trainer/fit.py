@@ -84,27 +84,30 @@ class Fit:
 
     def _train(self, reader: Reader, *, epochs: int, max_steps: int | None) -> None:
         num_steps = 0
-        for epoch in range(self._loop.position.epoch, epochs):
+        while (epoch := self._loop.position.epoch) < epochs:
             steps_left = None if max_steps is None else max_steps - num_steps
             if steps_left == 0:
                 break
+            to_pause = None if self._saver is None else self._saver.steps_to_pause()
+            limits = [limit for limit in (steps_left, to_pause) if limit is not None]
             record, self._is_saved = Record(), False
-            if self._saver is not None:
-                self._saver.renew()
             is_whole = self._loop.run_epoch(
                 self._team.share(reader),
-                max_steps=steps_left,
+                max_steps=min(limits, default=None),
                 record=record,
                 callbacks=self._callbacks,
-                saver=self._saver,
+                saver=None if self._saver is None else self._saver.beside_epoch(),
                 ring=self._tracing.ring,
             )
             self._total.add(record)
-            num_steps += max(self._team.gather(record.num_steps))
+            taken = max(self._team.gather(record.num_steps))
+            num_steps += taken
             if self._save is not None:
                 with self._tracing.during("save"):
                     self._save()
                 self._is_saved = True
+            if not is_whole and taken == to_pause:  # all have met to save
+                continue
             if not is_whole:
                 break
             evaluation = None

@@ -9,6 +9,9 @@ What a checkpoint has is taken where it stands still::
 A freeze comes when all servers have answered the push of step t and before the push of t+1 is
 sent, so the tables are of the same step as the rest. Of several workers in `sync`, the first one
 freezes: no step is applied without its part. The others give it what is theirs at that step.
+
+Where workers do not take each step together, or dense workers take it, all of them meet at the
+steps that are saved, as at the end of an epoch, and go on when the checkpoint is written.
 """
 
 import logging
@@ -58,7 +61,7 @@ class Saver:
         client: Holds the tables.
         loop: Whose steps these are.
         team: This worker and the others that read.
-        dense: The dense part here; None on a sparse worker, which cannot save beside steps.
+        dense: The dense part here; None if all workers pause to save.
     """
 
     def __init__(
@@ -88,9 +91,21 @@ class Saver:
         """Makes the folder ready. Raises as `Series.begin` does, on all workers."""
         self._team.together(lambda: self._series.begin(self._loop.step), ranks=[0])
 
-    def renew(self) -> None:
-        """Makes ready for an epoch; all workers call it."""
+    def beside_epoch(self) -> "Saver | None":
+        """Returns what saves during an epoch that begins; None if workers pause to save.
+
+        All workers call it.
+        """
+        if self._dense is None:
+            return None
         self._group = self._team.groups.readers.branch("saves")
+        return self
+
+    def steps_to_pause(self) -> int | None:
+        """Returns after how many steps all workers meet to save; None if they need not."""
+        if self._dense is not None:
+            return None
+        return self._every - int(max(self._team.gather(self._loop.step))) % self._every
 
     def take(self, step: int) -> _Taken | None:
         """Returns what a checkpoint has of the dense part; None where none is due.
@@ -99,7 +114,7 @@ class Saver:
         """
         if (step + 1) % self._every:
             return None
-        assert self._dense is not None, "a sparse worker saves between steps"
+        assert self._dense is not None, "who pauses does not save beside steps"
         own = self._dense.own()
         if self._team.rank > 0:
             return _Taken(own, None)
@@ -143,7 +158,7 @@ class Saver:
         self._group.close()
 
     def save(self) -> None:
-        """Saves between two steps, when none is under way, and returns when that is written.
+        """Saves when no step is under way, and returns when that is written.
 
         All workers call it. A checkpoint that cannot be written is told by a warning, and
         by `finish`.

@@ -23,7 +23,7 @@ from hetero_pipe.trainer.checkpoint import (
     writing_checkpoint,
 )
 
-__all__ = ["Series", "read_newest"]
+__all__ = ["Series", "has_checkpoint", "read_newest"]
 
 logger = logging.getLogger(__name__)
 
@@ -107,6 +107,21 @@ class Series:
             logger.warning("%s", error)
             return False
         return True
+
+
+def has_checkpoint(path: str | Path) -> bool:
+    """Returns whether a run has saved at `path`: a checkpoint, or a folder of some.
+
+    Whether one is whole is seen by `Trainer.load`, which says what is wrong with those that
+    are not. For a script that goes on where it was killed, or else begins.
+
+    >>> has_checkpoint("nowhere")
+    False
+    """
+    folder = Path(path)
+    aside = folder.with_name(f".{folder.name}.old")  # if it was killed while it replaced one
+    is_one = any((each / MANIFEST).exists() for each in (folder, aside))
+    return is_one or next(_steps_in(folder), None) is not None
 
 
 def read_newest(path: Path) -> Checkpoint:

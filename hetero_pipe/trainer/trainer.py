@@ -200,8 +200,9 @@ class Trainer:
                 meanwhile; `save_to` is then a folder of checkpoints, one for each
                 multiple of it and for the end of each epoch, and `load` takes the
                 newest whole one. One that cannot be written is told by a warning;
-                if it is that of the end, `fit` raises it. None saves after
-                epochs alone.
+                if it is that of the end, `fit` raises it. Several workers in
+                `bounded` or `async`, and dense workers, pause while it is written.
+                None saves after epochs alone.
             keep: How many checkpoints stay in that folder, the last ones.
             callbacks: Told how it goes; by default a line of progress on a
                 terminal.
@@ -213,7 +214,7 @@ class Trainer:
             CheckpointError: A run was loaded that stands within an epoch of
                 another reader's batches; or `save_to` cannot be saved to.
             ConfigError: The reader lacks a slot, the model misbehaves, `trace`
-                cannot be written, or these workers do not save during training.
+                cannot be written, or there is `save_every` without `save_to`.
             DataError: The reader's files are wrong.
             NonFiniteError: A gradient is NaN or infinite; the steps before it
                 are applied, it is not.
@@ -256,6 +257,7 @@ class Trainer:
         return result
 
     def _saver(self, series: Series, *, every: int) -> Saver:
+        is_together = self._team.size == 1 or self.plan.workers.is_sync
         return Saver(
             series,
             every=every,
@@ -263,7 +265,7 @@ class Trainer:
             client=self._client,
             loop=self._loop,
             team=self._team,
-            dense=self._part,
+            dense=self._part if is_together else None,
         )
 
     def evaluate(self, reader: Reader) -> Evaluation:
@@ -342,7 +344,9 @@ class Trainer:
         Every file is checked before anything changes.
 
         Args:
-            path: Of the folder.
+            path: Of the folder; or one of a `fit` with `save_every`, of whose
+                checkpoints the newest whole one is taken. A warning names those
+                that are broken.
             resume: Whether the next `fit` goes on where the saved one stood.
                 Without it, it begins its first epoch, with what the saved one
                 learned, and the random generators stay as they are.

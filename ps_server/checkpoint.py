@@ -63,7 +63,7 @@ class Contents:
 
     state: Mapping[str, Any]  # JSON
     arrays: Mapping[str, NDArray[Any]]
-    tables: Iterable[tuple[str, Iterable[tuple[str, bytes]]]]
+    tables: Iterable[tuple[str, Iterable[tuple[str, bytes | memoryview]]]]
 
 
 @dataclass(frozen=True, eq=False)

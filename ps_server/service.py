@@ -249,7 +249,8 @@ class Service(ps_pb2_grpc.ParameterServerServicer):
                 request.route, request.table, freeze=freeze, ids=ids
             ):
                 for start in range(0, len(data), CHUNK_BYTES):
-                    yield ps_pb2.SaveReply(name=name, data=data[start : start + CHUNK_BYTES])
+                    piece = bytes(data[start : start + CHUNK_BYTES])
+                    yield ps_pb2.SaveReply(name=name, data=piece)
         except Exception as error:  # the boundary: each becomes a status
             _abort(context, error)
 

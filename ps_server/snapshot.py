@@ -41,7 +41,7 @@ class SnapshotError(Exception):
 
 def snapshots(
     table: Table, owned: range, *, frozen: Frozen | None = None
-) -> Iterator[tuple[str, bytes]]:
+) -> Iterator[tuple[str, memoryview]]:
     """Yields the file name and content of each snapshot of a table.
 
     Memory is that of one snapshot: a sixteenth of the table if it is whole here.
@@ -150,7 +150,7 @@ def rows_within(rows: Rows, buckets: range) -> Rows:
     return Rows(*(column[inside] for column in vars(rows).values()))
 
 
-def _encode(spec: TableSpec, rows: Rows) -> bytes:
+def _encode(spec: TableSpec, rows: Rows) -> memoryview:
     columns = {
         "key": pa.array(rows.keys),
         "weights": _lists(rows.weights),
@@ -164,8 +164,7 @@ def _encode(spec: TableSpec, rows: Rows) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table)
-    data: bytes = sink.getvalue().to_pybytes()
-    return data
+    return memoryview(sink.getvalue())  # a copy of a large one would hold up all other threads
 
 
 def _crc(rows: Rows) -> int:

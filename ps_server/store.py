@@ -97,7 +97,7 @@ class HeldTable:
     owned: range
     frozen: Frozen
 
-    def snapshots(self) -> Iterator[tuple[str, bytes]]:
+    def snapshots(self) -> Iterator[tuple[str, memoryview]]:
         """Returns the file name and content of each snapshot of its rows."""
         return snapshots(self.table, self.owned, frozen=self.frozen)
 
@@ -475,7 +475,7 @@ class Store:
 
     def save(
         self, route: int, name: str, *, freeze: int | None = None, ids: Mapping[str, int] = NO_IDS
-    ) -> Iterator[tuple[str, bytes]]:
+    ) -> Iterator[tuple[str, memoryview]]:
         """Returns the file name and content of each snapshot of a table's rows here.
 
         Args:
@@ -499,7 +499,7 @@ class Store:
 
     def _frozen_snapshots(
         self, table: Table, owned: range, freeze: int
-    ) -> Iterator[tuple[str, bytes]]:
+    ) -> Iterator[tuple[str, memoryview]]:
         number, held = self._frozen
         frozen = held.get(table) if freeze == number else None
         gone = (

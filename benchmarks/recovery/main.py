@@ -222,6 +222,40 @@ def recovery(num_rows: int, journal_pushes: int) -> dict[str, float]:
     }
 
 
+def while_it_writes_a_checkpoint(num_rows: int) -> dict[str, object]:
+    """Pulls and pushes until the journal is so long that a checkpoint is written, and meanwhile."""
+    rng = np.random.default_rng(2)
+    gradients = rng.normal(scale=1e-2, size=(FILL, DIM)).astype(np.float32)
+    keys = keys_of(0, num_rows)
+    seconds: dict[str, list[list[float]]] = {"before": [[], []], "while": [[], []]}
+    with tempfile.TemporaryDirectory(prefix="recovery-") as name:
+        limit = f"{num_rows * (8 + 4 * DIM) * 1.15 / 2**20 + 200:.0f}MiB"
+        with serving(*durable(Path(name), "--journal-limit", limit)) as server:
+            server.create()
+            for first in range(0, num_rows, FILL):
+                server.push(keys[first : first + FILL], gradients)
+            while "wrote checkpoint" not in server.log():
+                batch = rng.choice(keys, BATCH)
+                is_begun = len(list(Path(name, "journal").iterdir())) > 1
+                times = seconds["while" if is_begun else "before"]
+                times[0].append(server.pull(batch))
+                times[1].append(server.push(batch, gradients[:BATCH]))
+    return {
+        "rows": num_rows,
+        **{
+            f"{operation}_seconds_{when}": dict(
+                zip(
+                    ("p50", "p99", "worst"),
+                    np.percentile(times[at], [50, 99, 100]).tolist(),
+                    strict=True,
+                )
+            )
+            for at, operation in enumerate(("pull", "push"))
+            for when, times in seconds.items()
+        },
+    }
+
+
 def main() -> None:
     """Measures and prints what was found."""
     parser = argparse.ArgumentParser(
@@ -230,7 +264,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="fewer rounds, 1 million rows alone")
     parser.add_argument("--json", action="store_true", help="last line is one JSON object")
     parser.add_argument(
-        "--only", choices=["push", "train", "recovery"], help="one part; default: all"
+        "--only", choices=["push", "train", "checkpoint", "recovery"], help="one part; default: all"
     )
     parser.add_argument("--rows", type=int, nargs="+", help="default: 1 and 10 million")
     flags = parser.parse_args()
@@ -239,6 +273,9 @@ def main() -> None:
         results["push"] = show("push", push_cost(20 if flags.quick else 100))
     if flags.only in (None, "train"):
         results["train"] = show("train", trainer_cost(1 if flags.quick else 3))
+    if flags.only in (None, "checkpoint"):
+        rows = 1_000_000 if flags.quick else 10_000_000
+        results["checkpoint"] = show("checkpoint", while_it_writes_a_checkpoint(rows))
     if flags.only in (None, "recovery"):
         sizes = flags.rows or ([1_000_000] if flags.quick else [1_000_000, 10_000_000])
         results["recovery"] = [

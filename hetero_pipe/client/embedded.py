@@ -26,6 +26,8 @@ Value = TypeVar("Value")
 
 ADDRESS = "embedded"
 
+PIECE_BYTES = 1 << 20
+
 
 @dataclass(frozen=True)
 class _Done(Reply[Value]):
@@ -42,6 +44,11 @@ def _call(work: Callable[[], Value]) -> Value:
         return work()
     except (StoreError, SnapshotError, WorkerLost) as error:
         raise translate_store_error(error, ADDRESS) from error
+
+
+def _pieces(data: memoryview) -> Iterator[bytes]:
+    """Returns a snapshot in pieces: to copy a large one at once would hold up the other stages."""
+    return (bytes(data[at : at + PIECE_BYTES]) for at in range(0, len(data), PIECE_BYTES))
 
 
 class EmbeddedTransport:
@@ -107,7 +114,7 @@ class EmbeddedTransport:
         found = _call(lambda: self._store.save(route, table, freeze=freeze))
         while (snapshot := _call(lambda: next(found, None))) is not None:
             name, data = snapshot
-            yield name, [data]
+            yield name, _pieces(data)
 
     def load(self, route: int, table: str, paths: Sequence[Path]) -> Reply[int]:
         return _Done(_call(lambda: self._store.load(route, table, paths)))

@@ -1,5 +1,6 @@
 """One process of a job on this host: its lines, its signals and its end."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -31,8 +32,9 @@ class Output:
     """Where lines of several threads go, whole.
 
     Args:
-        stream: Binary. Once nobody reads it, lines are dropped: a process must
-            not wait for a reader of its output who has left.
+        stream: Binary. Once nobody reads it, or while its disk is full, lines
+            are dropped: a process must not wait for a reader of its output who
+            has left.
     """
 
     def __init__(self, stream: IO[bytes]) -> None:
@@ -48,8 +50,8 @@ class Output:
             try:
                 self._stream.write(line)
                 self._stream.flush()
-            except OSError:
-                self._is_closed = True
+            except OSError as error:
+                self._is_closed = error.errno != errno.ENOSPC
 
 
 def copier(name: str, output: Output, log: Output | None) -> OnLine:

@@ -29,6 +29,7 @@ __all__ = ["supervise"]
 logger = logging.getLogger(__name__)
 
 ANSWER_SECONDS = 5.0
+WRITE_SECONDS = 0.5  # until the servers file is tried again
 REQUESTS = ("status",)
 
 
@@ -138,6 +139,7 @@ class _Supervisor:
         self._workers = Workers(self._spawn)
         self._worker_restarts = Restarts(job.worker_restarts)
         self._workers_due = -math.inf  # infinity while they run, and when they are done
+        self._file_due = math.inf  # when the servers file is to be written, once more
         self._worker_since: dict[str, float] = {}
         self._code: int | None = None  # the job ends with it, once the workers have
         self._since = time.time()
@@ -196,7 +198,7 @@ class _Supervisor:
     def _seconds_left(self, now: float) -> float | None:
         """Returns the time until something is due; None if nothing is but what happens."""
         due = [s.due for s in self._servers.values() if s.due > now]
-        due += [self._workers_due] if self._workers_due > now else []
+        due += [each for each in (self._workers_due, self._file_due) if each > now]
         left = min([*due, self._workers.next_check]) - now
         return None if left == math.inf else max(left, 0.0)
 
@@ -204,6 +206,8 @@ class _Supervisor:
         for server in self._servers.values():
             if server.process is None and server.due <= now:
                 self._start_server(server, now)
+        if self._file_due <= now:
+            self._write_servers(now)
         is_due = self._workers_due <= now and not self._workers.processes and self._code is None
         if is_due and all(server.is_listening for server in self._servers.values()):
             coordinator, *dense = free_addresses(1 + self._job.processes.num_dense)
@@ -240,12 +244,24 @@ class _Supervisor:
 
     def _note_address(self, server: _Server, address: str, *, now: float) -> None:
         server.address, server.is_listening, server.since = address, True, time.time()
-        addresses = [each.address for each in self._servers.values() if each.address]
-        if len(addresses) == len(self._servers):  # at the start, some are not known yet
-            self._folder.write_servers(addresses)
+        self._write_servers(now)
         if server.restarts.total:
             seconds = format_seconds(now - server.started)
             logger.warning("%s listens again, on %s, after %s", server.name, address, seconds)
+
+    def _write_servers(self, now: float) -> None:
+        """Says where the servers are, once all are known; is tried again while the disk is full."""
+        addresses = [each.address for each in self._servers.values() if each.address]
+        if len(addresses) < len(self._servers):
+            return
+        try:
+            self._folder.write_servers(addresses)
+        except OSError as error:
+            if self._file_due == math.inf:
+                logger.warning("where servers listen cannot be written: %s; trying again", error)
+            self._file_due = now + WRITE_SECONDS
+        else:
+            self._file_due = math.inf
 
     def _note_server_end(self, server: _Server, ended: Ended, *, now: float) -> None:
         server.process, server.is_listening, server.since = None, False, time.time()
@@ -336,7 +352,8 @@ class _Supervisor:
             folder = self._job.processes.log_dir or self._folder.logs
             try:
                 folder.mkdir(parents=True, exist_ok=True)
-                file = (folder / f"{name.replace(' ', '.')}.log").open("ab")
+                # Unbuffered: what a full disk has no room for is not tried again at the end.
+                file = (folder / f"{name.replace(' ', '.')}.log").open("ab", buffering=0)
             except OSError as error:
                 raise ConfigError(
                     f"a log folder can be written to, got {error}; name another"

@@ -162,6 +162,22 @@ def test_a_server_whose_port_is_taken_is_found_at_another(launch, wait_until):
     assert job.interrupt()[0] == 130
 
 
+def test_a_servers_file_that_cannot_be_written_is_tried_again(launch, wait_until):
+    job = launch("--wait")
+    job.told(1)
+    servers = job.servers()
+    file = job.dir / "servers.json"
+    file.unlink()
+    file.with_suffix(".new").mkdir()  # as it would be on a full disk
+    os.kill(job.process_of("server 0").pid, signal.SIGKILL)
+    job.says(r"where servers listen cannot be written: .*; trying again")
+    job.says(r"server 0 listens again, .*")
+    file.with_suffix(".new").rmdir()
+    wait_until(file.exists)
+    assert job.servers() == servers
+    assert job.interrupt()[0] == 130
+
+
 def test_a_server_that_keeps_nothing_takes_the_workers_along(launch):
     job = launch("--wait", flags=["--durability", "none"])
     before = job.told(1)[0]

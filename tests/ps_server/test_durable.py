@@ -16,6 +16,7 @@ import pytest
 
 from ps_server.change import NotLogged, Origin
 from ps_server.checkpoint import CheckpointError, checkpoint_numbers
+from ps_server.daemon import run
 from ps_server.durable import Durable, Identity
 from ps_server.journal import JournalError
 from ps_server.keys import bucket_of
@@ -648,3 +649,20 @@ def test_damaged_journal_ends_the_process_with_file_and_byte(spawn, tmp_path):
     where = f"number 6 at byte 0 of {segment}"
     assert "ps-server: error: a journal must hold whole records, got a damaged" in daemon.stderr()
     assert where in daemon.stderr()
+
+
+@pytest.mark.parametrize(
+    ("flags", "text"),
+    [
+        (["--journal-limit", "3parsecs"], "a size is a number and B, KiB, MiB, GiB, TiB"),
+        (["--journal-limit", "GiB"], "a size is a number and B, KiB, MiB, GiB, TiB"),
+        (["--rejoin-seconds", "-1"], "seconds are a number from 0 on, got '-1'"),
+        (["--rejoin-seconds", "inf"], "seconds are a number from 0 on, got 'inf'"),
+        (["--durability", "power"], "invalid choice: 'power'"),
+    ],
+)
+def test_wrong_flags_are_refused(capsys, flags, text):
+    with pytest.raises(SystemExit) as raised:
+        run(flags)
+    assert raised.value.code == 2
+    assert text in capsys.readouterr().err

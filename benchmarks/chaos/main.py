@@ -175,7 +175,7 @@ def _folder(keep: Path | None) -> Iterator[Path]:
 
 @contextmanager
 def _small_disk(folder: Path) -> Iterator[Disk | None]:
-    """Makes the folder a file system of its own, to be filled; gives None if that is not allowed."""
+    """Makes the folder a file system of its own, to be filled; None if that is not allowed."""
     folder.mkdir(parents=True)
     mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(folder)]
     if subprocess.run(mount, check=False, capture_output=True).returncode:

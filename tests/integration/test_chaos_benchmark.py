@@ -1,7 +1,8 @@
-"""What benchmarks/chaos sees of two checkpoints, and which faults it does."""
+"""Benchmarks/chaos: a job under faults, what is compared, and which faults are done."""
 
 import json
 import random
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -15,6 +16,8 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "chaos"))
 from compare import differences, newest, read
 from faults import Faults
 from proxy import Proxy
+
+MAIN = Path(__file__).parents[2] / "benchmarks" / "chaos" / "main.py"
 
 
 def save(folder, *, keys=(1, 2, 3), weights=(1.0, 2.0, 3.0), pushes=(4, 5, 6), bias=0.5, step=7):
@@ -102,3 +105,18 @@ def test_faults_of_a_seed_are_the_same_and_end_with_the_job():
         assert faults.counts() == {"cut": len(faults.done)}
         done.append([each.target for each in faults.done])
     assert done[0] == done[1]
+
+
+@pytest.mark.slow
+def test_a_job_under_faults_ends_equal_to_the_bit():
+    run = subprocess.run(
+        [sys.executable, str(MAIN), "--quick", "--json"],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+        timeout=280,
+    )
+    told = json.loads(run.stdout.splitlines()[-1])
+    assert told["differences"] == []
+    assert run.returncode == told["exit_code"] == 0
+    assert told["num_faults"] >= 5

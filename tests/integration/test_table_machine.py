@@ -200,7 +200,6 @@ class StoreSubject:
 class ClientSubject:
     """Two clients of the servers of a spread; None is the store of one client's own process."""
 
-
     def __init__(self, spreads, spec, spread):
         self.spreads, self.spec, self.clients = spreads, spec, []
         self.move(spread)

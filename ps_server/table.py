@@ -153,8 +153,8 @@ class Table:
         """Returns the rows as they are now, which stay so while the table goes on.
 
         Takes microseconds a stripe, whatever the number of rows. From then on a
-        row that changes is copied first, once: a push of such rows takes up to
-        about twice its time, and memory grows by what is copied. May be frozen
+        row that changes is copied first, once: a push of such rows takes longer
+        (benchmarks/recovery), and memory grows by what is copied. May be frozen
         more than once at a time, for copies of each.
 
         A push or import that runs beside the call may be in it in part: for a

@@ -16,7 +16,7 @@ Frozen::Frozen(const RowLayout& layout, const Stripes& stripes, int64_t last_ste
 
 void Frozen::Export(int64_t first_bucket, int64_t end_bucket,
                     const std::function<RowColumns(size_t)>& allocate) const {
-  constexpr size_t kRowsPerLock = 256;  // about 20 us
+  constexpr size_t kRowsPerLock = 256;
   const BucketRange buckets(first_bucket, end_bucket);
   std::vector<uint64_t> keys;
   // A row that changes meanwhile is in the first list, or among the copies by the second.

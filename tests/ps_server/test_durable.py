@@ -366,7 +366,12 @@ def test_a_push_that_outlives_the_stop_is_told_so_and_is_nowhere(tmp_path):
         store.create_table(SPECS["user"], alone(store))
         expected = state_of(store)
     with pytest.raises(Stopping):  # UNAVAILABLE: its disk is not full
-        store.push(store.route.fingerprint, {"user": gradients_of(1)}, step=1, origin=Origin(7, 1))
+        store.push(
+            store.route.fingerprint_of(store.id),
+            {"user": gradients_of(1)},
+            step=1,
+            origin=Origin(7, 1),
+        )
     with life(tmp_path / "data") as store:
         assert state_of(store) == expected
 

@@ -20,7 +20,7 @@ push between it and its repetition that it was forgotten.
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -115,21 +115,37 @@ class Applied:
             self._last = OrderedDict((worker, last.copy()) for worker, last in pairs)
             self._forget_the_oldest()
 
-    def take(self, buckets: Buckets) -> AppliedState:
-        """Returns what is known of buckets that move away, and forgets it."""
+    def sequences_of(self, buckets: Sequence[int]) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+        """Returns the workers `[w]` and the last push of each in each bucket, `[w, buckets]`."""
         with self._lock:
             known = self._copy()
-            known.sequences[:, ~buckets] = 0
-            for last in self._last.values():
-                last[buckets] = 0
-            return known
+        return known.workers, known.sequences[:, list(buckets)]
 
-    def give(self, state: AppliedState, buckets: Buckets) -> None:
-        """Takes what was known of buckets that move here."""
+    def set_sequences(
+        self,
+        buckets: Sequence[int],
+        workers: NDArray[np.uint64],
+        sequences: NDArray[np.uint64],
+    ) -> None:
+        """Takes what is known of buckets that come from another server, and nothing else of them.
+
+        Args:
+            buckets: Which.
+            workers: Those known there, `[w]`.
+            sequences: The last push of each in each bucket, `[w, buckets]`.
+        """
+        where = list(buckets)
         with self._lock:
-            for worker, known in zip(state.workers.tolist(), state.sequences, strict=True):
-                self._last.setdefault(worker, _nothing())[buckets] = known[buckets]
+            for last in self._last.values():
+                last[where] = 0
+            for worker, known in zip(workers.tolist(), sequences, strict=True):
+                self._last.setdefault(worker, _nothing())[where] = known
             self._forget_the_oldest()
+
+    def forget_buckets(self, buckets: Sequence[int]) -> None:
+        """Forgets what is known of buckets that are another server's now."""
+        none = np.empty(0, np.uint64)
+        self.set_sequences(buckets, none, none.reshape(0, len(buckets)))
 
     def _copy(self) -> AppliedState:
         sequences = np.array(list(self._last.values()), dtype=np.uint64)

@@ -75,10 +75,13 @@ class Catalog:
 
     Args:
         server_id: Of this server.
+
+    Attributes:
+        server_id: Likewise.
     """
 
     def __init__(self, server_id: str) -> None:
-        self._server_id = server_id
+        self.server_id = server_id
         self._lock = threading.Lock()  # guards all below, never held during table work
         self._tables: dict[str, Table] = {}
         self._ids: dict[str, int] = {}
@@ -90,6 +93,11 @@ class Catalog:
     def route(self) -> Route | None:
         """What is known of who owns which bucket, None while there is no table."""
         return self._route
+
+    def known(self) -> tuple[Route | None, int]:
+        """Returns what is known, and the fingerprint of the share, 0 while there is no table."""
+        with self._lock:
+            return self._route, 0 if self._route is None else self._fingerprint
 
     @property
     def share(self) -> NDArray[np.intp] | None:
@@ -113,10 +121,10 @@ class Catalog:
             ValueError: This server is not in the route.
         """
         with self._lock:
-            owned = route.buckets_of(self._server_id)
+            owned = route.buckets_of(self.server_id)
             self._merged(route)
             if self._route is not None:
-                self._check(share_fingerprint(self._server_id, owned))
+                self._check(share_fingerprint(self.server_id, owned))
             table = self._tables.get(spec.name)
             if table is not None and table.spec != spec:
                 raise SpecMismatch(_difference(table.spec, spec))
@@ -127,7 +135,7 @@ class Catalog:
         with self._lock:
             assert spec.name not in self._tables
             if self._route is None:
-                self._own(route.buckets_of(self._server_id))
+                self._own(route.buckets_of(self.server_id))
             self._route = self._merged(route)
             self._tables[spec.name] = Table(spec)
             self._ids[spec.name] = table_id
@@ -158,12 +166,15 @@ class Catalog:
         return name in self._tables
 
     def find(
-        self, share: int, names: Sequence[str] | Mapping[str, object], ids: Mapping[str, int]
+        self,
+        share: int | None,
+        names: Sequence[str] | Mapping[str, object],
+        ids: Mapping[str, int],
     ) -> tuple[list[Table], NDArray[np.intp]]:
         """Returns tables, and the buckets of them that are here, ascending.
 
         Args:
-            share: Fingerprint of what the caller takes this server to own.
+            share: Fingerprint of what the caller takes this server to own; None is any.
             names: Of the tables.
             ids: Of those that are meant; one that is not named may be any.
 
@@ -186,12 +197,37 @@ class Catalog:
                         "created since; another trainer dropped it, with fresh=True (--fresh)"
                     )
                 tables.append(self._tables[name])
-            if self._route is not None:
+            if self._route is not None and share is not None:
                 self._check(share)
             return tables, self._share
 
-    def give(self, buckets: Collection[int], *, to: ServerRef) -> None:
+    def restore(self, route: Route, share: Sequence[int]) -> None:
+        """Takes what was known, and what was owned, for all that is."""
+        with self._lock:
+            self._route = route
+            self._own(np.array(share, np.intp))
+
+    def learn(self, route: Route) -> Route:
+        """Returns what is known with what is told, and knows it from now on.
+
+        Raises:
+            RouteMismatch: It is of another job, or no table is here.
+        """
+        with self._lock:
+            if self._route is None:
+                raise RouteMismatch("a server without tables is of no job, got a route of one")
+            self._route = self._merged(route)
+            return self._route
+
+    def give(
+        self, buckets: Collection[int], *, to: ServerRef, versions: Sequence[int] | None = None
+    ) -> None:
         """Leaves buckets to another server, from now on. Their rows are the caller's business.
+
+        Args:
+            buckets: Which.
+            to: Whose they are.
+            versions: Of the buckets from now on; None is the next.
 
         Raises:
             RouteMismatch: One is not this server's to give.
@@ -202,7 +238,7 @@ class Catalog:
                     f"a server gives what it owns, got some of {len(buckets)} buckets that are "
                     "another's"
                 )
-            self._route = self._route.moved(buckets, to=to)
+            self._route = self._route.moved(buckets, to=to, versions=versions)
             self._own(np.setdiff1d(self._share, list(buckets)))
 
     def take(self, buckets: Collection[int], route: Route) -> None:
@@ -217,7 +253,7 @@ class Catalog:
         """
         with self._lock:
             merged = self._merged(route)
-            if not np.isin(list(buckets), merged.buckets_of(self._server_id)).all():
+            if not np.isin(list(buckets), merged.buckets_of(self.server_id)).all():
                 raise RouteMismatch(
                     f"a server takes what it was given, got some of {len(buckets)} buckets that "
                     "are another's"
@@ -248,7 +284,7 @@ class Catalog:
     def _own(self, buckets: NDArray[np.intp]) -> None:
         self._share = buckets.astype(np.intp)
         self._share.setflags(write=False)
-        self._fingerprint = share_fingerprint(self._server_id, buckets)
+        self._fingerprint = share_fingerprint(self.server_id, buckets)
 
 
 def _stats_of(table: Table, table_id: int) -> TableStats:

@@ -7,12 +7,13 @@ to come back after a kill.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ps_server.route import Route
+from ps_server.route import Route, ServerRef
 from ps_server.spec import TableSpec
 from ps_server.table import Rows
 
@@ -20,15 +21,26 @@ __all__ = [
     "Change",
     "ClockSet",
     "CreateTable",
+    "Discard",
     "DropTable",
+    "Give",
     "Gradients",
+    "Hold",
     "Joined",
     "Left",
     "Log",
+    "MemberState",
+    "MoveChange",
     "NotLogged",
     "Origin",
+    "Prepare",
+    "Presence",
     "Push",
     "ReplaceRows",
+    "RosterState",
+    "StagePush",
+    "StageRows",
+    "Take",
 ]
 
 Gradients = Mapping[str, tuple[NDArray[np.uint64], NDArray[np.float32]]]
@@ -127,7 +139,118 @@ class Left:
     is_lost: bool
 
 
-Change = CreateTable | DropTable | ReplaceRows | Push | Joined | ClockSet | Left
+class Presence(Enum):
+    """Whether a member is still one."""
+
+    PRESENT = "is here"
+    AWAY = "is away: its connection broke, it may come back"
+    GONE = "has said goodbye"
+    LOST = "is lost: its connection broke before it said goodbye"
+
+
+@dataclass(frozen=True)
+class MemberState:
+    """What a server remembers of a member after it was killed. `presence` is never PRESENT."""
+
+    rank: int
+    name: str
+    worker: int
+    presence: Presence
+    clock: int | None
+
+
+@dataclass(frozen=True)
+class RosterState:
+    """What a server remembers of a job after it was killed.
+
+    Attributes:
+        num_workers: Of the job, 0 if there is none.
+        members: Those that have joined.
+        former: Ranks that have said goodbye to the job before, until one joins.
+        outcome: Whether all have said goodbye to that; None since one joined.
+    """
+
+    num_workers: int = 0
+    members: tuple[MemberState, ...] = ()
+    former: tuple[int, ...] = ()
+    outcome: bool | None = None
+
+
+# How buckets move between servers, docs/scaling.md. A move has a number, and its buckets.
+
+
+@dataclass(frozen=True)
+class Hold:
+    """Each of some buckets that are here has a new version, which is never used again."""
+
+    buckets: tuple[int, ...]
+    versions: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Give:
+    """Buckets are another server's from now on, in these versions; their rows are dropped."""
+
+    buckets: tuple[int, ...]
+    versions: tuple[int, ...]
+    target: ServerRef
+
+
+@dataclass(frozen=True, eq=False)
+class StageRows:
+    """A move begins: these are the rows of its buckets, by table, and no others."""
+
+    move: int
+    buckets: tuple[int, ...]
+    rows: Mapping[str, tuple[Rows, ...]]
+
+
+@dataclass(frozen=True, eq=False)
+class StagePush:
+    """What a push to the source has brought for the buckets of a move."""
+
+    move: int
+    step: int
+    gradients: Gradients
+
+
+@dataclass(frozen=True, eq=False)
+class Prepare:
+    """A move has come whole, and is safe here.
+
+    Attributes:
+        move: Its number.
+        versions: Of its buckets, once they are here.
+        workers: Whose pushes are in them, `[w]`.
+        sequences: The last push of each in each bucket, `[w, buckets]`.
+        roster: Of the source: the members, and their clocks.
+    """
+
+    move: int
+    versions: tuple[int, ...]
+    workers: NDArray[np.uint64]
+    sequences: NDArray[np.uint64]
+    roster: RosterState
+
+
+@dataclass(frozen=True)
+class Take:
+    """The buckets of a move are this server's, as the route of who gave them says."""
+
+    move: int
+    route: Route
+
+
+@dataclass(frozen=True)
+class Discard:
+    """A move was in vain; what has come of it is erased."""
+
+    move: int
+
+
+MoveChange = Hold | Give | StageRows | StagePush | Prepare | Take | Discard
+
+Change = CreateTable | DropTable | ReplaceRows | Push | Joined | ClockSet | Left | MoveChange
 
 
 class NotLogged(Exception):

@@ -15,11 +15,13 @@ import logging
 import os
 import threading
 import time
-from dataclasses import asdict
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 from uuid import uuid4
+
+import numpy as np
 
 from ps_server.applied import AppliedState
 from ps_server.change import Change, CreateTable, NotLogged, ReplaceRows
@@ -33,10 +35,17 @@ from ps_server.checkpoint import (
     write_checkpoint,
 )
 from ps_server.journal import Journal, JournalError, first_number, replay
-from ps_server.record import change_from_record, change_to_record, route_from_json, route_to_json
-from ps_server.roster import MemberState, Presence, RosterState
+from ps_server.moves import Incoming, MovesState, Prepared
+from ps_server.record import (
+    change_from_record,
+    change_to_record,
+    roster_from_json,
+    roster_to_json,
+    route_from_json,
+    route_to_json,
+)
 from ps_server.snapshot import read_snapshot
-from ps_server.spec import TableSpec
+from ps_server.spec import NUM_BUCKETS, TableSpec
 from ps_server.store import Held, Stopping, Store
 
 __all__ = ["JOURNAL_LIMIT", "Durable", "Identity", "refuse_data"]
@@ -159,6 +168,7 @@ class Durable:
         self._journal = Journal(self._folder, next_number=next_number)
         self._identity.keep()
         self._store.keep(self, on_freeze=self._on_freeze)
+        self._store.moves.discard_unfinished()
         self._thread.start()
         self._want_if_due()
         return self
@@ -206,9 +216,15 @@ class Durable:
             paths = checkpoint.snapshots[spec.name]
             rows = tuple(read_snapshot(path, spec) for path in paths)
             self._store.replay(ReplaceRows(spec.name, rows))
-        self._store.workers.restore(_roster_from_json(state["roster"]))
+        self._restore_share(state)
+        self._store.workers.restore(roster_from_json(state["roster"]))
         arrays = checkpoint.arrays
         self._store.applied.restore(AppliedState(arrays["workers"], arrays["sequences"]))
+
+    def _restore_share(self, state: Mapping[str, Any]) -> None:  # JSON
+        if state["route"] is not None and "share" in state:  # or from before buckets moved
+            route, moves = route_from_json(state["route"]), _moves_from_json(state["moves"])
+            self._store.restore(route, state["share"], moves)
 
     def append(self, change: Change) -> None:
         """Keeps a change that is about to be made.
@@ -313,21 +329,44 @@ def _contents_of(held: Held) -> Contents:
     return Contents(
         state={
             "route": None if held.route is None else route_to_json(held.route),
+            "share": held.share.tolist(),
+            "moves": _moves_to_json(held.moves),
             "tables": [{"spec": each.table.spec.to_dict(), "id": each.id} for each in held.tables],
-            "roster": _roster_to_json(held.roster),
+            "roster": roster_to_json(held.roster),
         },
         arrays={"workers": held.applied.workers, "sequences": held.applied.sequences},
         tables=((each.table.spec.name, each.snapshots()) for each in held.tables),
     )
 
 
-def _roster_to_json(roster: RosterState) -> dict[str, object]:
-    members = [asdict(each) | {"presence": each.presence.name} for each in roster.members]
-    return asdict(roster) | {"members": members}
+def _moves_to_json(moves: MovesState) -> dict[str, object]:
+    incoming = []
+    for each in moves.incoming:
+        described = {"move": each.move, "buckets": each.buckets, "num_pushes": each.num_pushes}
+        if (prepared := each.prepared) is not None:
+            described |= {
+                "versions": prepared.versions,
+                "workers": prepared.workers.tolist(),
+                "sequences": prepared.sequences.tolist(),
+                "roster": roster_to_json(prepared.roster),
+            }
+        incoming.append(described)
+    versions = moves.versions.tolist() if moves.versions.any() else []
+    return {"versions": versions, "incoming": incoming}
 
 
-def _roster_from_json(fields: dict[str, Any]) -> RosterState:  # JSON
-    members = (
-        MemberState(**each | {"presence": Presence[each["presence"]]}) for each in fields["members"]
-    )
-    return RosterState(**fields | {"members": tuple(members), "former": tuple(fields["former"])})
+def _moves_from_json(described: dict[str, Any]) -> MovesState:  # JSON
+    incoming = []
+    for each in described["incoming"]:
+        prepared = None
+        if "versions" in each:
+            workers = np.array(each["workers"], np.uint64)
+            versions = tuple(each["versions"])
+            sequences = np.array(each["sequences"], np.uint64).reshape(len(workers), len(versions))
+            roster = roster_from_json(each["roster"])
+            prepared = Prepared(versions, workers, sequences, roster)
+        incoming.append(
+            Incoming(each["move"], tuple(each["buckets"]), each["num_pushes"], prepared)
+        )
+    versions_used = np.array(described["versions"] or np.zeros(NUM_BUCKETS), np.uint32)
+    return MovesState(versions_used, tuple(incoming))

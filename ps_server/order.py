@@ -1,6 +1,8 @@
 """Order: how the changes of a server follow one another, and the log of them."""
 
+import math
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -23,14 +25,27 @@ class Order:
     One that wants to be alone waits for those that are in, and holds up those
     that come after it: it gets its turn however many others there are. Whoever
     is in must not enter again, nor wait for another that has yet to enter.
+
+    While it is held, who wants a turn waits, and what is alone goes on.
+
+    Args:
+        clock: Tells the time, in seconds.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._entrance = threading.Lock()  # held by one that is alone, or waits to be
         self._left = threading.Condition()  # guards the number
         self._num_inside = 0
         self._log: Log | None = None
         self._failure: BaseException | None = None
+        self._held = threading.Condition()  # guards the time
+        self._held_until = -math.inf  # changed by one that is alone
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether there is a log, so that changes are made one at a time."""
+        return self._log is not None
 
     def keep(self, log: Log) -> None:
         """Appends to a log from now on. To be called before requests come."""
@@ -60,8 +75,26 @@ class Order:
     @contextmanager
     def turn(self) -> Iterator[None]:
         """Is in to make changes: alone if a log keeps them, otherwise beside others."""
-        with self.shared() if self._log is None else self.alone():
-            yield
+        while True:
+            with self.shared() if self._log is None else self.alone():
+                if not self.is_held:
+                    yield
+                    return
+            with self._held:
+                self._held.wait_for(
+                    lambda: not self.is_held, max(0.0, self._held_until - self._clock())
+                )
+
+    @property
+    def is_held(self) -> bool:
+        """Whether turns wait, now. What is alone finds it as it stays until it has left."""
+        return self._clock() < self._held_until
+
+    def hold(self, seconds: float) -> None:
+        """Lets turns wait, so long at most; 0 lets them go on. To be called alone."""
+        with self._held:
+            self._held_until = self._clock() + seconds if seconds else -math.inf
+            self._held.notify_all()
 
     def make(self, change: Change, how: Callable[[], None]) -> None:
         """Appends a change to the log, if there is one, and makes it. Within a turn, or alone.

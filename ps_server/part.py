@@ -15,12 +15,14 @@ class Part:
     """What one worker pushes of a step, or all of it.
 
     Attributes:
+        share: Fingerprint of what its worker takes this server to own.
         gradients: By table.
         ids: Of the tables that are meant; one that is not named may be any.
         rank: Of the worker, if it has joined: its clock moves.
         origin: Which push it is, if the worker says so.
     """
 
+    share: int
     gradients: Gradients
     ids: Mapping[str, int]
     rank: int | None = None

@@ -12,19 +12,37 @@ from ps_server.change import (
     Change,
     ClockSet,
     CreateTable,
+    Discard,
     DropTable,
+    Give,
+    Gradients,
+    Hold,
     Joined,
     Left,
+    MemberState,
     Origin,
+    Prepare,
+    Presence,
     Push,
     ReplaceRows,
+    RosterState,
+    StagePush,
+    StageRows,
+    Take,
 )
 from ps_server.journal import JournalError, Piece, Record
 from ps_server.route import Route, ServerRef
 from ps_server.spec import TableSpec
 from ps_server.table import Rows
 
-__all__ = ["change_from_record", "change_to_record", "route_from_json", "route_to_json"]
+__all__ = [
+    "change_from_record",
+    "change_to_record",
+    "roster_from_json",
+    "roster_to_json",
+    "route_from_json",
+    "route_to_json",
+]
 
 KINDS: Mapping[int, type[Change]] = {
     1: CreateTable,
@@ -34,6 +52,13 @@ KINDS: Mapping[int, type[Change]] = {
     5: Joined,
     6: ClockSet,
     7: Left,
+    12: Hold,
+    13: Give,
+    14: StageRows,
+    15: StagePush,
+    16: Prepare,
+    17: Take,
+    18: Discard,
 }
 NUM_COLUMNS = len(fields(Rows))
 
@@ -59,6 +84,28 @@ def change_to_record(change: Change) -> tuple[int, list[Piece]]:
                 "ranks": ranks,
             }
             arrays = [array for pair in gradients.values() for array in pair]
+        case StageRows(move, buckets, rows_by_table):
+            head = {
+                "move": move,
+                "buckets": buckets,
+                "tables": {
+                    name: [_widths(rows) for rows in parts] for name, parts in rows_by_table.items()
+                },
+            }
+            arrays = [
+                column
+                for parts in rows_by_table.values()
+                for rows in parts
+                for column in vars(rows).values()
+            ]
+        case StagePush(move, step, gradients):
+            head = {"move": move, "step": step, "tables": list(gradients)}
+            arrays = [array for pair in gradients.values() for array in pair]
+        case Prepare(move, versions, workers, sequences, roster):
+            head = {"move": move, "versions": versions, "roster": roster_to_json(roster)}
+            arrays = [workers, np.ascontiguousarray(sequences)]
+        case Take(move, route):
+            head = {"move": move, "route": route_to_json(route)}
         case _:
             head = asdict(change)
     return _NUMBERS[type(change)], [json.dumps(head).encode(), *arrays]
@@ -86,13 +133,67 @@ def change_from_record(record: Record) -> Change:
         rows = (_rows(*part) for part in zip(parts, head["widths"], strict=True))
         return ReplaceRows(head["name"], tuple(rows))
     if kind is Push:
-        gradients = {
-            name: (_array(keys, np.uint64), _array(gradient, np.float32))
-            for name, keys, gradient in zip(head["tables"], arrays[::2], arrays[1::2], strict=True)
-        }
+        gradients = _gradients(head["tables"], arrays)
         origins = tuple(Origin(*origin) for origin in head["origins"])
         return Push(head["step"], gradients, origins, tuple(head["ranks"]))
-    return kind(**head)
+    return kind(**head) if kind in _FLAT else _change_of_move(kind, head, arrays)
+
+
+_FLAT = (DropTable, Joined, ClockSet, Left, Discard)
+
+
+def _change_of_move(
+    kind: type[Change], head: dict[str, Any], arrays: Sequence[memoryview]
+) -> Change:
+    if kind is Hold:
+        return Hold(tuple(head["buckets"]), tuple(head["versions"]))
+    if kind is Give:
+        target = ServerRef(**head["target"])
+        return Give(tuple(head["buckets"]), tuple(head["versions"]), target)
+    if kind is StageRows:
+        parts = zip(*[iter(arrays)] * NUM_COLUMNS, strict=True)
+        rows = {
+            name: tuple(_rows(next(parts), each) for each in widths)
+            for name, widths in head["tables"].items()
+        }
+        return StageRows(head["move"], tuple(head["buckets"]), rows)
+    if kind is StagePush:
+        return StagePush(head["move"], head["step"], _gradients(head["tables"], arrays))
+    if kind is Prepare:
+        workers, sequences = (_array(each, np.uint64) for each in arrays)
+        versions = tuple(head["versions"])
+        return Prepare(
+            head["move"],
+            versions,
+            workers,
+            sequences.reshape(len(workers), len(versions)),
+            roster_from_json(head["roster"]),
+        )
+    assert kind is Take, kind
+    return Take(head["move"], route_from_json(head["route"]))
+
+
+def _gradients(names: Sequence[str], arrays: Sequence[memoryview]) -> Gradients:
+    return {
+        name: (_array(keys, np.uint64), _array(gradient, np.float32))
+        for name, keys, gradient in zip(names, arrays[::2], arrays[1::2], strict=True)
+    }
+
+
+def roster_to_json(roster: RosterState) -> dict[str, Any]:
+    """Returns the members of a job as JSON has them."""
+    members = [asdict(each) | {"presence": each.presence.name} for each in roster.members]
+    return asdict(roster) | {"members": members}
+
+
+def roster_from_json(described: Mapping[str, Any]) -> RosterState:
+    """Returns the members that `roster_to_json` described."""
+    members = (
+        MemberState(**each | {"presence": Presence[each["presence"]]})
+        for each in described["members"]
+    )
+    fields = {"members": tuple(members), "former": tuple(described["former"])}
+    return RosterState(**{**described, **fields})
 
 
 def route_to_json(route: Route) -> dict[str, Any]:

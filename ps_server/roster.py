@@ -2,20 +2,10 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import Enum
 
-from ps_server.change import ClockSet, Joined, Left
+from ps_server.change import ClockSet, Joined, Left, MemberState, Presence, RosterState
 
 __all__ = ["Member", "MemberState", "Presence", "Roster", "RosterState"]
-
-
-class Presence(Enum):
-    """Whether a member is still one."""
-
-    PRESENT = "is here"
-    AWAY = "is away: its connection broke, it may come back"
-    GONE = "has said goodbye"
-    LOST = "is lost: its connection broke before it said goodbye"
 
 
 @dataclass(eq=False)
@@ -58,34 +48,6 @@ class Member:
 
     def __str__(self) -> str:
         return f"worker {self.rank} ({self.name})"
-
-
-@dataclass(frozen=True)
-class MemberState:
-    """What a server remembers of a member after it was killed. `presence` is never PRESENT."""
-
-    rank: int
-    name: str
-    worker: int
-    presence: Presence
-    clock: int | None
-
-
-@dataclass(frozen=True)
-class RosterState:
-    """What a server remembers of a job after it was killed.
-
-    Attributes:
-        num_workers: Of the job, 0 if there is none.
-        members: Those that have joined.
-        former: Ranks that have said goodbye to the job before, until one joins.
-        outcome: Whether all have said goodbye to that; None since one joined.
-    """
-
-    num_workers: int = 0
-    members: tuple[MemberState, ...] = ()
-    former: tuple[int, ...] = ()
-    outcome: bool | None = None
 
 
 class Roster:
@@ -136,6 +98,27 @@ class Roster:
         self.former = tuple(each.rank for each in members if each.presence is Presence.GONE)
         self.outcome = is_whole
         self.members, self.num_workers = {}, 0
+
+    def merge(self, source: RosterState) -> None:
+        """Takes the members of a server from which buckets came.
+
+        A clock goes back to the lower of the two: one that is higher counts a push
+        that is not in these buckets yet, or not in those.
+        """
+        if not any(each.is_waited_for for each in self.members.values()):
+            self.members, self.num_workers = {}, source.num_workers
+        if source.members:
+            self.former, self.outcome = (), None
+        for theirs in source.members:
+            mine = self.members.get(theirs.rank)
+            is_known = mine is not None and mine.worker == theirs.worker
+            if mine is None or not is_known or mine.presence is Presence.GONE:
+                self.members[theirs.rank] = Member(
+                    theirs.rank, theirs.name, theirs.worker, theirs.presence, theirs.clock
+                )
+            elif theirs.presence is Presence.AWAY:
+                clocks = (mine.clock, theirs.clock)
+                mine.clock = None if None in clocks else min(c for c in clocks if c is not None)
 
     def state(self) -> RosterState:
         """Returns what is remembered after a kill."""

@@ -1,6 +1,6 @@
 """Which server owns which bucket, and how that changes. docs/scaling.md is the protocol."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
@@ -58,8 +58,8 @@ class Route:
             all need to own buckets.
         owners: Number of the server that owns each bucket, uint16 `[4096]`,
             read-only; empty is `even_owners`.
-        versions: How often each bucket has been given away, uint32 `[4096]`,
-            read-only; empty is never.
+        versions: Of each bucket, uint32 `[4096]`, read-only: the higher of two is right.
+            Empty is 0 for all, as nothing was ever given away.
 
     Raises:
         ValueError: There is no server, one is listed twice, or there are more
@@ -122,13 +122,21 @@ class Route:
         """
         return np.flatnonzero(self.owners == self._number_of(server_id))
 
-    def moved(self, buckets: Collection[int], *, to: ServerRef) -> "Route":
-        """Returns the route after these buckets were given to a server, which may be new."""
-        route = self.with_server(to)
-        owners, versions = route.owners.copy(), route.versions.copy()
-        owners[list(buckets)] = route._number_of(to.id)
-        versions[list(buckets)] += 1
-        return Route(route.servers, owners, versions)
+    def moved(
+        self, buckets: Collection[int], *, to: ServerRef, versions: Sequence[int] | None = None
+    ) -> "Route":
+        """Returns the route after these buckets were given to a server, which may be new.
+
+        Args:
+            buckets: Which.
+            to: The server.
+            versions: Of each bucket, from now on; None is the next.
+        """
+        route, where = self.with_server(to), list(buckets)
+        owners, known = route.owners.copy(), route.versions.copy()
+        owners[where] = route._number_of(to.id)
+        known[where] = known[where] + 1 if versions is None else versions
+        return Route(route.servers, owners, known)
 
     def with_server(self, server: ServerRef) -> "Route":
         """Returns the route with one server more, which owns nothing; itself if it is there."""

@@ -17,6 +17,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from ps_server.durable import Durable, Identity, refuse_data
+from ps_server.move_service import STAGE_PREFIX, MoveService
 from ps_server.service import LOAD_PREFIX, Service
 from ps_server.store import MAX_WORKERS, Store
 from ps_server.wire import MAX_MESSAGE_BYTES, ps_pb2, ps_pb2_grpc
@@ -105,7 +106,7 @@ class Server:
                 folder = self._data_dir
                 undo.enter_context(_FolderLock(folder))
             store = self._open_store(folder, undo)
-            self._start(Service(store, data_dir=folder), threads, undo)
+            self._start(store, folder, threads, undo)
             undo.callback(store.workers.close)  # before the wait for requests: theirs end with it
             self._resources = undo.pop_all()
         return self
@@ -127,7 +128,9 @@ class Server:
             store.workers.resume()
         return store
 
-    def _start(self, service: Service, threads: ThreadPoolExecutor, undo: ExitStack) -> None:
+    def _start(
+        self, store: Store, folder: Path, threads: ThreadPoolExecutor, undo: ExitStack
+    ) -> None:
         server = grpc.server(
             threads,
             options=[
@@ -144,7 +147,8 @@ class Server:
                 ("grpc.http2.max_ping_strikes", 0),
             ],
         )
-        ps_pb2_grpc.add_ParameterServerServicer_to_server(service, server)
+        ps_pb2_grpc.add_ParameterServerServicer_to_server(Service(store, data_dir=folder), server)
+        ps_pb2_grpc.add_MovesServicer_to_server(MoveService(store, data_dir=folder), server)
         checks = health.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(checks, server)
         for name in ("", SERVICE):
@@ -213,8 +217,9 @@ class _FolderLock:
             raise OSError(
                 f"the folder {self._path.parent} is another server's; give each its own --data-dir"
             ) from error
-        for left in self._path.parent.glob(f"{LOAD_PREFIX}*"):  # by a server that was killed
-            shutil.rmtree(left)
+        for prefix in (LOAD_PREFIX, STAGE_PREFIX):  # by a server that was killed
+            for left in self._path.parent.glob(f"{prefix}*"):
+                shutil.rmtree(left)
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -1,7 +1,6 @@
 """The ParameterServer service: decode, call the store, encode. No other logic."""
 
 import functools
-import logging
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -11,20 +10,9 @@ from typing import TypeVar
 import grpc
 import numpy as np
 
-from ps_server.store import (
-    FreezeError,
-    NotLogged,
-    Origin,
-    RouteMismatch,
-    SnapshotError,
-    SpecMismatch,
-    Stopping,
-    Store,
-    TableNotFound,
-    TableStats,
-    WorkerLost,
-    buckets_of_snapshot,
-)
+from ps_server.move_messages import incoming_to_message, snapshot_name
+from ps_server.status import abort, unary
+from ps_server.store import Origin, Store, TableStats
 from ps_server.version import VERSION
 from ps_server.wire import (
     array_from_bytes,
@@ -38,63 +26,15 @@ from ps_server.wire import (
     spec_to_message,
 )
 
-__all__ = ["LOAD_PREFIX", "STATUS_OF", "Service"]
-
-logger = logging.getLogger(__name__)
+__all__ = ["LOAD_PREFIX", "Service"]
 
 CHUNK_BYTES = 1 << 20
 
 LOAD_PREFIX = "load-"
 """How the folder is named where the snapshots of a load wait."""
 
-# Bytes. A status travels in an HTTP/2 header; one that outgrows the peer's limit loses its code.
-MAX_DETAILS = 2000
-
-STATUS_OF: dict[type[Exception], grpc.StatusCode] = {
-    TableNotFound: grpc.StatusCode.NOT_FOUND,
-    SpecMismatch: grpc.StatusCode.ALREADY_EXISTS,
-    RouteMismatch: grpc.StatusCode.FAILED_PRECONDITION,
-    SnapshotError: grpc.StatusCode.DATA_LOSS,
-    ValueError: grpc.StatusCode.INVALID_ARGUMENT,
-    MemoryError: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    NotLogged: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    WorkerLost: grpc.StatusCode.ABORTED,
-    FreezeError: grpc.StatusCode.OUT_OF_RANGE,
-    Stopping: grpc.StatusCode.UNAVAILABLE,
-}
-"""What a worker is told of an exception; any other is INTERNAL and logged here."""
-
-Request = TypeVar("Request")
 Stepped = TypeVar("Stepped", ps_pb2.PullRequest, ps_pb2.PushRequest)
 Reply = TypeVar("Reply")
-
-
-def _abort(context: grpc.ServicerContext, error: Exception) -> None:
-    code = next((code for kind, code in STATUS_OF.items() if isinstance(error, kind)), None)
-    if code is None:
-        code = grpc.StatusCode.INTERNAL
-        if context.is_active():
-            logger.exception("a request failed")
-        else:  # its caller gave up or died, or this server stops: nobody hears the status
-            logger.info("a request was given up")
-    details = (str(error) or type(error).__name__).encode()[:MAX_DETAILS]
-    context.abort(code, details.decode(errors="ignore"))
-
-
-def _unary(
-    method: Callable[["Service", Request], Reply],
-) -> Callable[["Service", Request, grpc.ServicerContext], Reply]:
-    """Turns the exceptions of a method into gRPC statuses."""
-
-    @functools.wraps(method)
-    def call(self: "Service", request: Request, context: grpc.ServicerContext) -> Reply:
-        try:
-            return method(self, request)
-        except Exception as error:  # the boundary: each becomes a status
-            _abort(context, error)
-            raise
-
-    return call
 
 
 def _recorded(
@@ -125,31 +65,34 @@ class Service(ps_pb2_grpc.ParameterServerServicer):
         self._store = store
         self._data_dir = data_dir
 
-    @_unary
+    @unary
     def Stats(self, request: ps_pb2.StatsRequest) -> ps_pb2.StatsReply:  # noqa: N802
         """Tells what the server is and holds."""
-        route = self._store.route
+        route, share = self._store.share
         return ps_pb2.StatsReply(
             server_id=self._store.id,
             version=VERSION,
             is_durable=self._store.is_durable,
             route=None if route is None else route_to_message(route),
             tables=[_stats_message(stats) for stats in self._store.stats()],
+            share=share,
+            incoming=[incoming_to_message(each) for each in self._store.moves.incoming],
+            num_members=self._store.workers.num_members,
         )
 
-    @_unary
+    @unary
     def CreateTable(self, request: ps_pb2.CreateTableRequest) -> ps_pb2.TableStats:  # noqa: N802
         """Creates a table or attaches to it."""
         spec, route = spec_from_message(request.spec), route_from_message(request.route)
         return _stats_message(self._store.create_table(spec, route))
 
-    @_unary
+    @unary
     def DropTable(self, request: ps_pb2.DropTableRequest) -> ps_pb2.DropTableReply:  # noqa: N802
         """Drops a table."""
         self._store.drop_table(request.table)
         return ps_pb2.DropTableReply()
 
-    @_unary
+    @unary
     @_recorded
     def Pull(self, request: ps_pb2.PullRequest) -> ps_pb2.PullReply:  # noqa: N802
         """Reads rows."""
@@ -166,7 +109,7 @@ class Service(ps_pb2_grpc.ParameterServerServicer):
         )
         return ps_pb2.PullReply(rows=[bytes_from_array(part) for part in rows])
 
-    @_unary
+    @unary
     @_recorded
     def Push(self, request: ps_pb2.PushRequest) -> ps_pb2.PushReply:  # noqa: N802
         """Applies gradients."""
@@ -210,29 +153,27 @@ class Service(ps_pb2_grpc.ParameterServerServicer):
             finally:  # also where the stream broke before the reply was sent
                 workers.lose(stream)
         except Exception as error:  # the boundary: each becomes a status
-            _abort(context, error)
+            abort(context, error)
 
-    @_unary
+    @unary
     def SetClock(self, request: ps_pb2.SetClockRequest) -> ps_pb2.SetClockReply:  # noqa: N802
         """Starts or stops the clock of a worker."""
-        if request.HasField("first_step"):
-            self._store.workers.begin(request.rank, request.first_step)
-        else:
-            self._store.workers.end(request.rank)
+        first_step = request.first_step if request.HasField("first_step") else None
+        self._store.set_clock(request.route, request.rank, first_step)
         return ps_pb2.SetClockReply()
 
-    @_unary
+    @unary
     def Goodbye(self, request: ps_pb2.GoodbyeRequest) -> ps_pb2.GoodbyeReply:  # noqa: N802
         """Ends a membership."""
-        self._store.workers.goodbye(request.rank)
+        self._store.goodbye(request.route, request.rank)
         return ps_pb2.GoodbyeReply()
 
-    @_unary
+    @unary
     def Freeze(self, request: ps_pb2.FreezeRequest) -> ps_pb2.FreezeReply:  # noqa: N802
         """Keeps the rows of all tables as they are now."""
         return ps_pb2.FreezeReply(freeze=self._store.freeze(request.route))
 
-    @_unary
+    @unary
     def Release(self, request: ps_pb2.ReleaseRequest) -> ps_pb2.ReleaseReply:  # noqa: N802
         """Lets go what was frozen."""
         self._store.release(request.freeze)
@@ -252,9 +193,9 @@ class Service(ps_pb2_grpc.ParameterServerServicer):
                     piece = bytes(data[start : start + CHUNK_BYTES])
                     yield ps_pb2.SaveReply(name=name, data=piece)
         except Exception as error:  # the boundary: each becomes a status
-            _abort(context, error)
+            abort(context, error)
 
-    @_unary
+    @unary
     def Load(self, requests: Iterator[ps_pb2.LoadRequest]) -> ps_pb2.LoadReply:  # noqa: N802
         """Receives the snapshots of a table, then replaces its rows."""
         first = next(requests, None)
@@ -263,7 +204,7 @@ class Service(ps_pb2_grpc.ParameterServerServicer):
         with tempfile.TemporaryDirectory(prefix=LOAD_PREFIX, dir=self._data_dir) as folder:
             paths: list[Path] = []
             for request in requests:
-                path = Path(folder) / _snapshot_name(request.name)
+                path = Path(folder) / snapshot_name(request.name)
                 if not paths or paths[-1] != path:
                     if path in paths:
                         raise ValueError(
@@ -282,7 +223,7 @@ class Service(ps_pb2_grpc.ParameterServerServicer):
             num_rows = self._store.load(first.route, first.table, paths, ids=ids)
         return ps_pb2.LoadReply(num_rows=num_rows)
 
-    @_unary
+    @unary
     def Trace(self, request: ps_pb2.TraceRequest) -> ps_pb2.TraceReply:  # noqa: N802
         """Tells the time; begins and ends the recording of spans."""
         reply = ps_pb2.TraceReply()
@@ -295,18 +236,11 @@ class Service(ps_pb2_grpc.ParameterServerServicer):
         reply.clock = time.perf_counter()
         return reply
 
-
-def _snapshot_name(name: str) -> str:
-    """Returns `name` if it is a snapshot's: of this form, it names no other folder.
-
-    Raises:
-        ValueError: It is not.
-    """
-    try:
-        buckets_of_snapshot(name)
-    except SnapshotError as error:
-        raise ValueError(str(error)) from error
-    return name
+    @unary
+    def Take(self, request: ps_pb2.TakeRequest) -> ps_pb2.TakeReply:  # noqa: N802
+        """Takes what was given to the server."""
+        known = self._store.moves.take(route_from_message(request.route))
+        return ps_pb2.TakeReply(route=route_to_message(known))
 
 
 def _check_unique(num_names: int, num_parts: int) -> None:

@@ -4,13 +4,12 @@ The daemon serves a store over gRPC; a trainer without servers holds one in its
 own process. Both reach the same code, so both give the same bits.
 """
 
-import dataclasses
 import logging
 import math
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from uuid import uuid4
 
@@ -36,14 +35,16 @@ from ps_server.change import (
     Joined,
     Left,
     Log,
+    MoveChange,
     NotLogged,
     Origin,
     Push,
     ReplaceRows,
+    RosterState,
 )
+from ps_server.moves import Moves, MovesState
 from ps_server.order import Order
 from ps_server.part import Part, mean_of_parts
-from ps_server.roster import RosterState
 from ps_server.route import Route
 from ps_server.snapshot import (
     MAX_STEP,
@@ -90,16 +91,31 @@ class FreezeError(StoreError):
 
 @dataclass(frozen=True, eq=False)
 class HeldTable:
-    """A table as it was at one moment, and the buckets of it that are this server's."""
+    """A table as it was at one moment, and the buckets of it that are here or on their way."""
 
     table: Table
     id: int
-    owned: NDArray[np.intp]
+    buckets: NDArray[np.intp]
     frozen: Frozen
 
     def snapshots(self) -> Iterator[tuple[str, memoryview]]:
         """Returns the file name and content of each snapshot of its rows."""
-        return snapshots(self.table, self.owned, frozen=self.frozen)
+        return snapshots(self.table, self.buckets, frozen=self.frozen)
+
+
+@dataclass(frozen=True, eq=False)
+class _Freeze:
+    """What a trainer's freeze keeps.
+
+    Attributes:
+        number: Of the freeze.
+        owned: Buckets that were this server's.
+        tables: What is kept of each; nothing once it was let go.
+    """
+
+    number: int
+    owned: NDArray[np.intp]
+    tables: dict[Table, Frozen]
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,16 +125,20 @@ class Held:
     Attributes:
         number: What `Store.hold` was to note at that moment.
         route: Of the tables.
+        share: The buckets that are this server's.
         tables: By name.
         applied: Which pushes are in the rows.
         roster: The members and their clocks.
+        moves: Of buckets, that are under way.
     """
 
     number: int
     route: Route | None
+    share: NDArray[np.intp]
     tables: tuple[HeldTable, ...]
     applied: AppliedState
     roster: RosterState
+    moves: MovesState
 
 
 class Store:
@@ -137,6 +157,7 @@ class Store:
         recorder: Of what its callers' threads do when.
         workers: Those that joined. They wait for one another in `pull` and `push`.
         applied: Which pushes of each worker are in the rows here.
+        moves: Of buckets, to and from other servers.
         is_durable: Whether it comes back after a kill, with all that it answered.
     """
 
@@ -163,14 +184,28 @@ class Store:
         self._on_freeze: Callable[[], None] = lambda: None
         self._in_work = InWork()
         self._catalog = Catalog(self.id)
-        # Number of the latest freeze, and what it keeps of each table. Replaced, never changed, in
-        # a moment alone. A server that was started again begins elsewhere: no number comes twice.
-        self._frozen: tuple[int, dict[Table, Frozen]] = (secrets.randbits(62), {})
+        self._reads = Order()  # rows are dropped when nobody is in it who takes them to be here
+        self.moves = Moves(
+            self._catalog, self.applied, self.workers, order=self._changes, reads=self._reads
+        )
+        # Number of the latest freeze, the buckets that were here, and what it keeps of each table.
+        # Replaced, never changed, in a moment alone. A server that was started again begins
+        # elsewhere: no number comes twice.
+        self._frozen = _Freeze(secrets.randbits(62), np.empty(0, np.intp), {})
 
     @property
     def route(self) -> Route | None:
         """What is known of who owns which bucket, None while there is no table."""
         return self._catalog.route
+
+    @property
+    def share(self) -> tuple[Route | None, int]:
+        """What is known of who owns which bucket, and the fingerprint of what is here, 0 if none.
+
+        Of one moment. The share is not what the route says where a bucket was given to
+        this server that it has not taken yet.
+        """
+        return self._catalog.known()
 
     def stats(self) -> list[TableStats]:
         """Returns what each table holds, by name."""
@@ -229,11 +264,12 @@ class Store:
             if rank is None:
                 raise ValueError(f"a pull that waits names its rank, got after_step={after_step}")
             self.workers.wait_to_pull(rank, after_step)
-        tables, _ = self._catalog.find(route, keys, ids)
-        return [
-            table.pull(wanted, insert=insert)
-            for table, wanted in zip(tables, keys.values(), strict=True)
-        ]
+        with self._reads.shared():
+            tables, _ = self._catalog.find(route, keys, ids)
+            return [
+                table.pull(wanted, insert=insert)
+                for table, wanted in zip(tables, keys.values(), strict=True)
+            ]
 
     def push(
         self,
@@ -284,21 +320,21 @@ class Store:
                 f"a part of a step has a rank and a weight of at least 0, got rank={rank}, "
                 f"weight={weight}"
             )
-        part = Part(gradients, ids, rank, origin)
+        part = Part(route, gradients, ids, rank, origin)
         if origin is None:
-            self._push(route, part, step, weight)
+            self._push(part, step, weight)
             return
         with self._in_work.turn(origin):
             if self.applied.pending(origin, self._owned()).any():
-                self._push(route, part, step, weight)
+                self._push(part, step, weight)
             elif rank is not None and self.workers.is_next(rank, step, worker=origin.worker):
                 # Its rows are here, and its step is not: buckets that have it came from a server
                 # that had it first. Nobody waits for the parts of others, which came along.
-                self._push(route, part, step, None)
+                self._push(part, step, None)
 
-    def _push(self, route: int, part: Part, step: int, weight: float | None) -> None:
+    def _push(self, part: Part, step: int, weight: float | None) -> None:
         def apply(parts: Sequence[tuple[float, Part]]) -> None:
-            self._apply(route, parts, step)
+            self._apply(parts, step)
 
         worker = 0 if part.origin is None else part.origin.worker
         if part.rank is None:
@@ -323,13 +359,13 @@ class Store:
                     f"row a key, got {list(gradient.shape)}"
                 )
 
-    def _apply(self, route: int, parts: Sequence[tuple[float, Part]], step: int) -> None:
+    def _apply(self, parts: Sequence[tuple[float, Part]], step: int) -> None:
         """Applies what `_check_push` has found good, by its mean, in the order of the parts.
 
         To be called within a turn: what is looked up here holds until it is applied.
         """
-        for _, part in parts:  # a table may have been dropped while the parts waited
-            self._catalog.find(route, part.gradients, part.ids)
+        for _, part in parts:  # a table may be dropped, or buckets move, while the parts wait
+            self._catalog.find(part.share, part.gradients, part.ids)
         owned = self._owned()
         left = [(weight, self._left_of(part, owned)) for weight, part in parts]
         push = Push(
@@ -345,7 +381,7 @@ class Store:
         if part.origin is None:
             return part
         pending = self.applied.pending(part.origin, owned)
-        return dataclasses.replace(part, gradients=still_to_apply(part.gradients, pending, owned))
+        return replace(part, gradients=still_to_apply(part.gradients, pending, owned))
 
     def _owned(self) -> Buckets:
         """Returns the buckets that are here: all, where no table is, and nothing to be owned."""
@@ -379,16 +415,30 @@ class Store:
         with ExitStack() as held:
             with self._changes.alone():
                 number, route, share = note(), self._catalog.route, self._catalog.share
+                share = np.empty(0, np.intp) if share is None else share
+                moves = self.moves.state()
+                buckets = np.union1d(share, [b for each in moves.incoming for b in each.buckets])
                 tables = []
                 for stats in self._catalog.stats():
-                    assert share is not None, "a store with a table has a share"
                     table = self._catalog.table(stats.spec.name)
                     frozen = held.enter_context(table.freeze())
-                    tables.append(HeldTable(table, stats.id, share, frozen))
+                    tables.append(HeldTable(table, stats.id, buckets.astype(np.intp), frozen))
                 moment = Held(
-                    number, route, tuple(tables), self.applied.state(), self.workers.state()
+                    number,
+                    route,
+                    share,
+                    tuple(tables),
+                    self.applied.state(),
+                    self.workers.state(),
+                    moves,
                 )
             yield moment
+
+    def restore(self, route: Route | None, share: Sequence[int], moves: MovesState) -> None:
+        """Takes what was known of buckets before a kill; to be called before `replay`."""
+        if route is not None:
+            self._catalog.restore(route, share)
+        self.moves.restore(moves)
 
     def replay(self, change: Change) -> None:
         """Makes a change that was logged before a kill; to be called before `keep`.
@@ -398,6 +448,9 @@ class Store:
         with self._changes.alone():
             if isinstance(change, Joined | ClockSet | Left):
                 self.workers.replay(change)
+                return
+            if isinstance(change, MoveChange):
+                self.moves.replay(change)
                 return
             self._do(change)
             if isinstance(change, Push):
@@ -412,13 +465,16 @@ class Store:
             case Push():
                 self._do_push(change)
             case ReplaceRows(name, parts):
+                self.moves.begin_anew()
                 table = self._catalog.table(name)
                 table.clear()
                 for rows in parts:
                     table.import_rows(rows)
             case CreateTable(spec, table_id, route):
+                self.moves.begin_anew()
                 self._catalog.create(spec, route, table_id=table_id)
             case DropTable(name):
+                self.moves.begin_anew()
                 self._catalog.drop(name)
 
     def _do_push(self, push: Push) -> None:
@@ -428,6 +484,22 @@ class Store:
         owned = self._owned()
         for origin in push.origins:
             self.applied.note(origin, owned)
+        self.moves.note(push)
+
+    def set_clock(self, route: int, rank: int, first_step: int | None) -> None:
+        """Starts a worker's clock, or stops it. Raises as `Workers.begin`, or RouteMismatch."""
+        if first_step is None:
+            self.workers.end(rank, check=lambda: self._check(route))
+        else:
+            self.workers.begin(rank, first_step, check=lambda: self._check(route))
+
+    def goodbye(self, route: int, rank: int) -> None:
+        """Ends a membership. Raises as `Workers.goodbye`, or RouteMismatch."""
+        self.workers.goodbye(rank, check=lambda: self._check(route))
+
+    def _check(self, share: int) -> None:
+        """Refuses one who takes this server to own other buckets; 0 does not say."""
+        self._catalog.find(share or None, (), NO_IDS)
 
     def freeze(self, route: int) -> int:
         """Keeps the rows of all tables as they are between two pushes, for `save`.
@@ -447,10 +519,10 @@ class Store:
         """
         with self._changes.alone():
             names = [stats.spec.name for stats in self._catalog.stats()]
-            tables, _ = self._catalog.find(route, names, NO_IDS)
-            number, before = self._frozen
-            self._frozen = number + 1, {}
-            for frozen in before.values():
+            tables, owned = self._catalog.find(route, names, NO_IDS)
+            before = self._frozen
+            self._frozen = freeze = _Freeze(before.number + 1, owned, {})
+            for frozen in before.tables.values():
                 frozen.release()
             with ExitStack() as undo:
                 held = {}
@@ -460,17 +532,17 @@ class Store:
                     except RuntimeError as error:
                         raise FreezeError(f"{error}; it is for a checkpoint, save again") from error
                 undo.pop_all()
-            self._frozen = number + 1, held
+            self._frozen = replace(freeze, tables=held)
         self._on_freeze()
-        return number + 1
+        return freeze.number
 
     def release(self, freeze: int) -> None:
         """Lets go what a freeze kept; one that is not kept is no error."""
         with self._changes.alone():
-            number, held = self._frozen
-            if freeze == number:
-                self._frozen = number, {}
-                for frozen in held.values():
+            held = self._frozen
+            if freeze == held.number:
+                self._frozen = replace(held, tables={})
+                for frozen in held.tables.values():
                     frozen.release()
 
     def save(
@@ -481,32 +553,39 @@ class Store:
         Args:
             route: Fingerprint of this server's share, as the caller's route has it.
             name: Of the table.
-            freeze: Number of the freeze whose rows are saved; None saves those of now.
+            freeze: Number of the freeze whose rows are saved, in the buckets that were here
+                by then, whatever the route says; None saves those of now.
             ids: As in `pull`.
 
         Raises:
             TableNotFound: There is no such table.
-            RouteMismatch: This server owns other buckets.
+            RouteMismatch: This server owns other buckets; while the result is read, too.
             FreezeError: The freeze is not kept, or came before the table. Raised while
                 the result is read, too, if it is let go meanwhile.
         """
-        (table,), owned = self._catalog.find(route, [name], ids)
         if freeze is None:
-            return snapshots(table, owned)
-        return self._frozen_snapshots(table, owned, freeze)
+            (table,), owned = self._catalog.find(route, [name], ids)
+            return self._snapshots_of_now(table, owned, route)
+        (table,), _ = self._catalog.find(None, [name], ids)
+        return self._frozen_snapshots(table, freeze)
 
-    def _frozen_snapshots(
-        self, table: Table, owned: NDArray[np.intp], freeze: int
+    def _snapshots_of_now(
+        self, table: Table, owned: NDArray[np.intp], share: int
     ) -> Iterator[tuple[str, memoryview]]:
-        number, held = self._frozen
-        frozen = held.get(table) if freeze == number else None
+        for snapshot in snapshots(table, owned):
+            self._catalog.find(share, (), NO_IDS)  # their rows were here until it was made
+            yield snapshot
+
+    def _frozen_snapshots(self, table: Table, freeze: int) -> Iterator[tuple[str, memoryview]]:
+        held = self._frozen
+        frozen = held.tables.get(table) if freeze == held.number else None
         gone = (
             f"table {table.spec.name!r} must be frozen while it is saved, got freeze {freeze}, "
             "which is kept no longer: a server keeps the latest alone, until it ends"
         )
         if frozen is None:
             raise FreezeError(gone)
-        pieces = snapshots(table, owned, frozen=frozen)
+        pieces = snapshots(table, held.owned, frozen=frozen)
         try:
             yield from pieces
         except RuntimeError as error:
@@ -536,6 +615,7 @@ class Store:
         # servers.
         rows = tuple(rows_within(read_snapshot(path, table.spec), owned) for path in paths)
         with self._changes.alone():  # two loads of one table would mix their rows
+            self._catalog.find(route, [name], ids)  # buckets may have moved meanwhile
             self._make(ReplaceRows(name, rows))
         logger.info("loaded table %s: %d rows", name, table.num_rows)
         return table.num_rows

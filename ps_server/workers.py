@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from ps_server.change import ClockSet, Joined, Left, NotLogged
+from ps_server.change import ClockSet, Joined, Left, NotLogged, Presence, RosterState
 from ps_server.order import Order
-from ps_server.roster import Member, Presence, Roster, RosterState
+from ps_server.roster import Member, Roster
 from ps_server.spans import Recorder
 
 __all__ = ["MAX_WORKERS", "WAITING", "WAIT_SECONDS", "Stopping", "Stream", "WorkerLost", "Workers"]
@@ -29,6 +29,10 @@ WAIT_SECONDS = 3600.0
 
 LOG_SECONDS = 1.0
 """How long the loss of a worker waits for room in the log before it is tried again."""
+
+
+def _nothing() -> None:
+    """Checks nothing."""
 
 
 class WorkerLost(Exception):
@@ -199,8 +203,12 @@ class Workers(Generic[Part]):
             if stream.is_current and not stream.is_broken:
                 self._check_open()
 
-    def goodbye(self, rank: int) -> None:
+    def goodbye(self, rank: int, *, check: Callable[[], None] = _nothing) -> None:
         """Ends a membership, and its clock; to say it again, before another job, is no error.
+
+        Args:
+            rank: Of the worker.
+            check: Called in its turn; what it raises refuses it.
 
         Raises:
             ValueError: The worker has not joined.
@@ -210,7 +218,7 @@ class Workers(Generic[Part]):
             if rank in self._roster.former:
                 return
             member = self._member(rank)
-        self._leave(member, is_lost=False)
+        self._leave(member, is_lost=False, check=check)
 
     def interrupt(self, stream: Stream) -> None:
         """Ends the wait for the end of a stream that broke: who waits calls `lose`.
@@ -276,6 +284,27 @@ class Workers(Generic[Part]):
         with self._changed:
             self._roster.move_clocks(ranks, step)
 
+    def merge(self, source: RosterState) -> None:
+        """Takes the members of a server from which buckets came; within its change.
+
+        Those that are new here are away until they come, however long that takes: a
+        server that they know sees whether they live.
+        """
+        with self._changed:
+            self._roster.merge(source)
+            self._changed.notify_all()
+
+    @property
+    def num_members(self) -> int:
+        """Members that are here, or may come back."""
+        with self._changed:
+            return sum(each.is_waited_for for each in self._roster.members.values())
+
+    def interrupt_step(self, error: Exception) -> None:
+        """Refuses to all the parts of a step that wait for others; nothing of it is applied."""
+        with self._changed:
+            self._give_up(error)
+
     def resume(self) -> None:
         """Begins to serve with what was remembered: who was here is away from now on."""
         with self._changed:
@@ -331,9 +360,15 @@ class Workers(Generic[Part]):
                 self._watch()
 
     def _leave(
-        self, member: Member, *, is_lost: bool, is_due: Callable[[], bool] = lambda: True
+        self,
+        member: Member,
+        *,
+        is_lost: bool,
+        is_due: Callable[[], bool] = lambda: True,
+        check: Callable[[], None] = _nothing,
     ) -> None:
         with self._order.turn(), self._changed:
+            check()
             if self._is_closed or not member.is_waited_for or not is_due():
                 return
             self._end(member, is_lost=is_lost)
@@ -363,28 +398,28 @@ class Workers(Generic[Part]):
         for each in anew:
             self._end(each, is_lost=True)
 
-    def begin(self, rank: int, first_step: int) -> None:
+    def begin(self, rank: int, first_step: int, *, check: Callable[[], None] = _nothing) -> None:
         """Starts a worker's clock at `first_step`: its next push is of the step after it.
 
-        Raises:
-            ValueError: The worker has not joined.
-            WorkerLost: It is taken for lost.
-            NotLogged: The log is full; nothing changed.
-        """
-        self._set_clock(ClockSet(rank, first_step))
-
-    def end(self, rank: int) -> None:
-        """Stops a worker's clock: nobody waits for it.
+        Args:
+            rank: Of the worker.
+            first_step: Steps that count as pushed.
+            check: Called in its turn; what it raises refuses it.
 
         Raises:
             ValueError: The worker has not joined.
             WorkerLost: It is taken for lost.
             NotLogged: The log is full; nothing changed.
         """
-        self._set_clock(ClockSet(rank, None))
+        self._set_clock(ClockSet(rank, first_step), check)
 
-    def _set_clock(self, change: ClockSet) -> None:
+    def end(self, rank: int, *, check: Callable[[], None] = _nothing) -> None:
+        """Stops a worker's clock: nobody waits for it. Arguments and errors as of `begin`."""
+        self._set_clock(ClockSet(rank, None), check)
+
+    def _set_clock(self, change: ClockSet, check: Callable[[], None]) -> None:
         with self._order.turn(), self._changed:
+            check()
             if self._present(change.rank).clock == change.clock:
                 return  # its answer was lost
             self._order.make(change, lambda: self._roster.set_clock(change))

@@ -1,5 +1,6 @@
 """Client: what a worker holds to pull and push rows, wherever they live."""
 
+import logging
 import os
 import socket
 import threading
@@ -17,16 +18,26 @@ from hetero_pipe.client.attach import attach_tables
 from hetero_pipe.client.clock import clock_ahead
 from hetero_pipe.client.connect import Connection, connect_embedded, connect_servers
 from hetero_pipe.client.embedded import EmbeddedTransport
+from hetero_pipe.client.exchange import answers_of, pull_rows, push_gradients
 from hetero_pipe.client.patience import Retry
-from hetero_pipe.client.route import RoutedKeys, assemble, route_keys, slices_of
+from hetero_pipe.client.route import RoutedKeys, assemble, route_keys
+from hetero_pipe.client.topology import Place, Topology
 from hetero_pipe.client.transport import Reply, TraceAction
-from hetero_pipe.errors import CheckpointError, ConfigError, TableNotFound
+from hetero_pipe.errors import (
+    CheckpointError,
+    ConfigError,
+    HeteroPipeError,
+    RouteMismatch,
+    TableNotFound,
+)
 from hetero_pipe.plan import RETRY_SECONDS
 from ps_server.spans import Spans
 from ps_server.spec import TableSpec
 from ps_server.store import Rows, SnapshotError, buckets_of_snapshot
 
 __all__ = ["Client"]
+
+logger = logging.getLogger(__name__)
 
 Value = TypeVar("Value")
 
@@ -53,6 +64,10 @@ class Client:
     call waits for it and is made again, a push without being applied twice. So any
     call may take `retry_seconds` longer, and says in the log what it waits for.
 
+    Buckets may move from server to server meanwhile (docs/scaling.md). A call that was
+    refused for that is made again where they are by then, at servers that the client had
+    not known before, too.
+
     Args:
         servers: HOST:PORT of each; or `["@FILE"]`, a file that says where they are
             and is replaced when one moves; None keeps the tables in this process.
@@ -76,7 +91,7 @@ class Client:
         rng: np.random.Generator | None = None,
     ) -> None:
         self._rng = rng or np.random.default_rng()
-        self._route, self._connections = (
+        found = (
             connect_embedded()
             if servers is None
             else connect_servers(
@@ -85,8 +100,15 @@ class Client:
                 retry=Retry(retry_seconds, self._rng),
             )
         )
+        self._topology = Topology(
+            found.route,
+            found.connections,
+            connect=found.connect,
+            enter=self._enter,
+            leave=self._leave,
+        )
         self._specs: dict[str, TableSpec] = {}
-        self._rank: int | None = None  # of this worker, once it has joined
+        self._membership: tuple[int, int, str] | None = None  # rank, of how many, name
         self._pushing = threading.Lock()  # guards what is below: pushes follow one another
         self._worker = _draw_worker(self._rng)
         self._num_pushes = 0  # by this number, on every server
@@ -94,8 +116,16 @@ class Client:
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """Of the servers, in the order of their buckets."""
-        return tuple(connection.ref.address for connection in self._connections)
+        """Of the servers that own something, in the order of the route."""
+        return tuple(each.ref.address for each in self._active)
+
+    @property
+    def _active(self) -> list[Connection]:
+        return list(self._topology.now.active.values())
+
+    @property
+    def _rank(self) -> int | None:
+        return None if self._membership is None else self._membership[0]
 
     def attach(self, specs: Iterable[TableSpec], *, fresh: bool = False) -> int:
         """Creates the tables, or attaches to those that are there.
@@ -113,13 +143,63 @@ class Client:
             ServerError: Some servers hold a table and some do not.
         """
         wanted = {spec.name: spec for spec in specs}
-        step = attach_tables(self._route, self._connections, wanted, fresh=fresh)
-        self._specs |= wanted
-        return step
+        self._look()
+        while True:
+            route = self._topology.now.route
+            try:
+                step = attach_tables(route, self._active, wanted, fresh=fresh)
+            except RouteMismatch:
+                self._look()
+                if self._topology.now.route == route:
+                    raise
+            else:
+                self._specs |= wanted
+                return step
+
+    def _look(self) -> None:
+        """Sees that each server owns what this client takes it to own.
+
+        Raises:
+            RouteMismatch: One is of another job.
+        """
+        place = self._topology.now
+        stats = {number: each.control.stats() for number, each in place.active.items()}
+        found, _ = answers_of(stats)
+        self._topology.settle(
+            {
+                number: RouteMismatch(
+                    f"server {place.connections[number].ref.address} owns other buckets than "
+                    "those that the routes of this job's servers tell; start over with "
+                    "fresh=True (--fresh), then load a checkpoint"
+                )
+                for number, each in found.items()
+                if each.route is not None
+                and each.route.is_of_job(place.route)
+                and each.share != place.share(number)
+            }
+        )
+
+    def _enter(self, place: Place, connection: Connection) -> None:
+        """Finds the tables, and joins, where a server has come to own something."""
+        for spec in self._specs.values():
+            connection.control.create_table(spec, place.route).result()
+        if self._membership is not None:
+            self._join(connection).result()
+
+    def _leave(self, place: Place, number: int) -> None:
+        """Says goodbye to a server that owns nothing any more, which may leave then."""
+        connection = place.connections[number]
+        if self._rank is None:
+            return
+        try:
+            connection.control.goodbye(place.share(number), self._rank).result()
+        except HeteroPipeError as error:  # it may have left already
+            logger.debug("%s", error)
+        connection.control.leave()
 
     def route(self, keys: NDArray[np.uint64]) -> RoutedKeys:
         """Returns the distinct keys of `keys` `[n]`, grouped by server."""
-        return route_keys(keys, self._route)
+        return route_keys(keys, self._topology.now.route)
 
     def join(self, *, rank: int, num_workers: int, name: str | None = None) -> None:
         """Makes this process one of the workers that keep step on the servers.
@@ -141,17 +221,21 @@ class Client:
             raise ConfigError(f"a client joins once, got rank={rank} after rank={self._rank}")
         if name is None:
             name = f"{socket.gethostname()}:{os.getpid()}"
+        self._membership = rank, num_workers, name
         try:
-            self._ask(
-                lambda c: c.control.join(
-                    rank, num_workers=num_workers, name=name, worker=self._worker
-                )
-            )
+            self._ask(self._join)
         except BaseException:  # it is a worker of all servers, or of none
-            for connection in self._connections:
+            for connection in self._active:
                 connection.control.leave()
+            self._membership = None
             raise
-        self._rank = rank
+
+    def _join(self, connection: Connection) -> Reply[bool]:
+        assert self._membership is not None
+        rank, num_workers, name = self._membership
+        return connection.control.join(
+            rank, num_workers=num_workers, name=name, worker=self._worker
+        )
 
     def begin(self, first_step: int) -> None:
         """Starts this worker's clock: its next push is of step `first_step + 1`.
@@ -165,7 +249,7 @@ class Client:
             WorkerLost: The connection broke, so this worker is taken for lost.
         """
         rank = self._joined("begin")
-        self._ask(lambda c: c.control.set_clock(rank, first_step))
+        self._ask_owners(lambda c, share: c.control.set_clock(share, rank, first_step))
 
     def end(self) -> None:
         """Stops this worker's clock: nobody waits for it until it begins anew.
@@ -176,7 +260,7 @@ class Client:
             WorkerLost: The connection broke, so this worker is taken for lost.
         """
         rank = self._joined("end")
-        self._ask(lambda c: c.control.set_clock(rank, None))
+        self._ask_owners(lambda c, share: c.control.set_clock(share, rank, None))
 
     def goodbye(self) -> None:
         """Leaves: servers that were started with a number of workers wait for this of each.
@@ -186,8 +270,8 @@ class Client:
             ServerError: A server refused, failed or did not answer.
         """
         rank = self._joined("goodbye")
-        self._ask(lambda c: c.control.goodbye(rank))
-        self._rank = None
+        self._ask_owners(lambda c, share: c.control.goodbye(share, rank))
+        self._membership = None
 
     def _joined(self, method: str) -> int:
         if self._rank is None:
@@ -224,23 +308,9 @@ class Client:
             WorkerLost: A worker that is waited for is gone.
         """
         rank = self._rank if after_step is None else self._joined("after_step")
-        replies = []
-        for server, connection in enumerate(self._connections):
-            where = slices_of(server, keys)
-            if where:
-                reply = connection.data.pull(
-                    self._route.fingerprints[server],
-                    {name: keys[name].keys[at] for name, at in where.items()},
-                    insert=insert,
-                    rank=rank,
-                    after_step=after_step,
-                    step=step,
-                )
-                replies.append((where, reply))
-        pieces: dict[str, list[tuple[slice, NDArray[np.float32]]]] = {name: [] for name in keys}
-        for where, reply in replies:
-            for (name, at), rows in zip(where.items(), reply.result(), strict=True):
-                pieces[name].append((at, rows))
+        pieces = pull_rows(
+            self._topology, keys, insert=insert, rank=rank, after_step=after_step, step=step
+        )
         return {
             name: assemble(pieces[name], num_rows=len(routed.keys), dim=self._specs[name].dim)
             for name, routed in keys.items()
@@ -292,22 +362,16 @@ class Client:
                 )
         moved = {name: keys[name] for name in gradients}
         with self._pushing, self._numbering(step) as sequence:
-            replies = []
-            for server, connection in enumerate(self._connections):
-                # With every table, also without keys: by its id a server tells what is not for it.
-                where = {name: routed.slice_of(server) for name, routed in moved.items()}
-                replies.append(
-                    connection.data.push(
-                        self._route.fingerprints[server],
-                        {n: (keys[n].keys[at], gradients[n][at]) for n, at in where.items()},
-                        step=step,
-                        rank=self._rank,
-                        weight=weight,
-                        worker=self._worker,
-                        sequence=sequence,
-                    )
-                )
-            await_all(replies)
+            push_gradients(
+                self._topology,
+                moved,
+                gradients,
+                step=step,
+                rank=self._rank,
+                weight=weight,
+                worker=self._worker,
+                sequence=sequence,
+            )
 
     @contextmanager
     def _numbering(self, step: int) -> Iterator[int]:
@@ -338,7 +402,7 @@ class Client:
             ServerError: A server failed or did not answer.
         """
         stats = self._ask(lambda c: c.control.stats())
-        for connection, held in zip(self._connections, stats, strict=True):
+        for connection, held in zip(self._active, stats, strict=True):
             for name in self._specs:
                 if name not in held.tables:
                     raise TableNotFound(
@@ -354,12 +418,18 @@ class Client:
         rows of one step, let no push be under way. A server keeps the latest freeze alone.
 
         Returns:
-            The number of the freeze on each server.
+            The number of the freeze on each server, 0 where it owns nothing.
 
         Raises:
             ServerError: A server refused, failed or did not answer.
         """
-        return self._ask(lambda c: c.control.freeze(self._route.fingerprint_of(c.ref.id)))
+        while True:  # all of one route, or a bucket that moves might be in none of them
+            place = self._topology.now
+            asked = {n: each.control.freeze(place.share(n)) for n, each in place.active.items()}
+            frozen, refused = answers_of(asked)
+            if not refused:
+                return [frozen.get(number, 0) for number in range(len(place.connections))]
+            self._topology.settle(refused)
 
     def release(self, freeze: Sequence[int]) -> None:
         """Lets go what `freeze` kept.
@@ -367,8 +437,8 @@ class Client:
         Raises:
             ServerError: A server failed or did not answer.
         """
-        asked = zip(self._connections, freeze, strict=True)
-        await_all([connection.control.release(number) for connection, number in asked])
+        asked = zip(self._topology.now.connections, freeze, strict=False)  # new ones come last
+        await_all([each.control.release(number) for each, number in asked if number])
 
     def save(
         self, table: str, *, freeze: Sequence[int] | None = None
@@ -383,10 +453,16 @@ class Client:
         Raises:
             ServerError: A server refused or failed, or keeps the freeze no longer.
         """
-        for i, connection in enumerate(self._connections):
-            number = None if freeze is None else freeze[i]
-            share = self._route.fingerprints[i]
-            yield from connection.control.save(share, table, freeze=number)
+        if freeze is None:
+            self._look()
+        place = self._topology.now
+        if freeze is None:
+            for number, connection in place.active.items():
+                yield from connection.control.save(place.share(number), table)
+            return
+        for connection, kept in zip(place.connections, freeze, strict=False):
+            if kept:
+                yield from connection.control.save(0, table, freeze=kept)
 
     def load(self, table: str, paths: Sequence[Path]) -> int:
         """Replaces a table's rows by those in snapshots, saved by any number of servers.
@@ -408,13 +484,12 @@ class Client:
         except OSError as error:
             raise CheckpointError(f"a snapshot must be readable, got {error}") from error
 
-        def load_part(connection: Connection) -> Reply[int]:
-            owned = self._route.buckets_of(connection.ref.id)
-            share = self._route.fingerprint_of(connection.ref.id)
+        def load_part(connection: Connection, share: int) -> Reply[int]:
+            owned = self._topology.now.route.buckets_of(connection.ref.id)
             part = [path for path, held in buckets.items() if np.isin(owned, held).any()]
             return connection.control.load(share, table, part)
 
-        return sum(self._ask(load_part))
+        return sum(self._ask_owners(load_part))
 
     def start_trace(self) -> None:
         """Lets every server record when it serves pulls and pushes; what it had is forgotten.
@@ -433,7 +508,7 @@ class Client:
         found = self._ask(lambda c: c.control.trace(TraceAction.STOP))
         return [
             trace.spans.shifted(-clock_ahead(connection.control))
-            for connection, trace in zip(self._connections, found, strict=True)
+            for connection, trace in zip(self._active, found, strict=True)
             if trace.spans is not None
         ]
 
@@ -445,28 +520,42 @@ class Client:
         Raises:
             ServerError: The server failed or did not answer.
         """
-        return clock_ahead(self._connections[0].control)
+        return clock_ahead(self._active[0].control)
 
     def export_rows(self, table: str) -> Rows:
         """Returns a copy of a table of this process, its rows in the order of their keys."""
-        return self._embedded().export_rows(self._route.fingerprints[0], table)
+        return self._embedded().export_rows(self._topology.now.share(0), table)
 
     def import_rows(self, table: str, rows: Rows) -> None:
         """Replaces the rows of a table of this process."""
-        self._embedded().import_rows(self._route.fingerprints[0], table, rows)
+        self._embedded().import_rows(self._topology.now.share(0), table, rows)
 
     def _embedded(self) -> EmbeddedTransport:
-        control = self._connections[0].control
+        control = self._active[0].control
         assert isinstance(control, EmbeddedTransport), "servers give their rows as snapshots"
         return control
 
     def close(self) -> None:
         """Gives up the connections; calls under way in other threads fail."""
-        for connection in self._connections:
-            connection.data.close()
+        self._topology.close()
 
     def _ask(self, start: Callable[[Connection], Reply[Value]]) -> list[Value]:
-        return ask(self._connections, start)
+        return ask(self._active, start)
+
+    def _ask_owners(self, start: Callable[[Connection, int], Reply[Value]]) -> list[Value]:
+        """Asks every server by its share; anew, all of them, if buckets have moved meanwhile.
+
+        An answer may be for less than its server owns in the end, so what is asked must be
+        safe to repeat.
+        """
+        while True:
+            place = self._topology.now
+            answers, refused = answers_of(
+                {n: start(each, place.share(n)) for n, each in place.active.items()}
+            )
+            if not refused:
+                return list(answers.values())
+            self._topology.settle(refused)
 
     def __enter__(self) -> "Client":
         return self

@@ -3,7 +3,7 @@
 import logging
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from hetero_pipe.client.embedded import ADDRESS, EmbeddedTransport
@@ -21,6 +21,7 @@ logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0  # how long a server is waited for until its file is read again
 FILE_SECONDS = 0.1  # between two looks for a file that is not there
+PROBE_SECONDS = 1.0  # how long a server may take to say who it is
 
 
 @dataclass(frozen=True)
@@ -32,16 +33,50 @@ class Connection:
     control: ControlPlane
 
 
-def connect_embedded() -> tuple[Route, list[Connection]]:
+@dataclass(frozen=True)
+class Connected:
+    """The servers of a job, as they were found.
+
+    Attributes:
+        route: Who owns what.
+        connections: To its servers, in its order.
+        connect: Makes a connection to another, which a route names; raises
+            ServerUnavailable if it is not found in time.
+    """
+
+    route: Route
+    connections: Sequence[Connection]
+    connect: Callable[[ServerRef], Connection]
+
+
+def connect_embedded() -> Connected:
     """Returns the route to a store of this process."""
     transport = EmbeddedTransport()
     ref = ServerRef(transport.stats().result().id, ADDRESS)
-    return Route((ref,)), [Connection(ref, transport, transport)]
+    return Connected(Route((ref,)), [Connection(ref, transport, transport)], _connect_to_none)
 
 
-def connect_servers(
-    servers: Sequence[str], *, connect_timeout: float, retry: Retry
-) -> tuple[Route, list[Connection]]:
+def _connect_to_none(ref: ServerRef) -> Connection:
+    raise AssertionError(f"tables of this process stay here, got a route to {ref}")
+
+
+def find_servers(
+    servers: Sequence[str], *, connect_timeout: float
+) -> list[tuple[GrpcTransport, ServerStats]]:
+    """Waits for the servers and returns a connection to each, and what it said.
+
+    Raises:
+        ConfigError, ServerUnavailable: As `connect_servers`.
+    """
+    search = _Search(servers_of(servers), seconds=connect_timeout)
+    try:
+        return search.run()
+    except BaseException:
+        search.close()
+        raise
+
+
+def connect_servers(servers: Sequence[str], *, connect_timeout: float, retry: Retry) -> Connected:
     """Waits for the servers and returns the route and a connection to each, in its order.
 
     Calls to a server that is durable ride through its absence from then on.
@@ -61,33 +96,84 @@ def connect_servers(
         if not (math.isfinite(seconds) and seconds >= 0):
             raise ConfigError(f"{name} is seconds, at least 0, got {name}={seconds}")
     search = _Search(servers_of(servers), seconds=connect_timeout)
+    may_grow = search.servers.may_move  # a supervisor's file names those that will own something
     try:
         found = search.run()
         refs = [ServerRef(stats.id, transport.address) for transport, stats in found]
-        route = _agree_on_route(refs, [stats for _, stats in found])
+        route = _agree_on_route(refs, [stats for _, stats in found], may_grow=may_grow)
     except BaseException:
         search.close()
         raise
-    by_id: dict[str, GrpcTransport | RetryingTransport] = {}
-    for position, (transport, stats) in enumerate(found):
-        by_id[stats.id] = transport
-        if stats.is_durable and retry.seconds:
-            located = _Located(search.servers, position)
-            link = Link(stats.id, transport, locate=located, retry=retry)
-            by_id[stats.id] = RetryingTransport(link)
-    return route, [Connection(ref, by_id[ref.id], by_id[ref.id]) for ref in route.servers]
+    by_id = {
+        stats.id: _connection(transport, stats, _Located(search.servers, position), retry)
+        for position, (transport, stats) in enumerate(found)
+    }
+    connections = [replace(by_id[ref.id], ref=ref) for ref in route.servers]
+
+    def connect(ref: ServerRef) -> Connection:
+        return _connect_to(ref, search.servers, connect_timeout=connect_timeout, retry=retry)
+
+    return Connected(route, connections, connect)
+
+
+def _connection(
+    transport: GrpcTransport, stats: ServerStats, located: "_Located", retry: Retry
+) -> Connection:
+    ref = ServerRef(stats.id, transport.address)
+    if not (stats.is_durable and retry.seconds):
+        return Connection(ref, transport, transport)
+    patient = RetryingTransport(Link(stats.id, transport, locate=located, retry=retry))
+    return Connection(ref, patient, patient)
+
+
+def _connect_to(
+    ref: ServerRef, servers: Servers, *, connect_timeout: float, retry: Retry
+) -> Connection:
+    """Connects to a server that a route names, where that says or a servers file does.
+
+    Raises:
+        ServerUnavailable: It is at none of these in time.
+    """
+    deadline = time.monotonic() + connect_timeout
+    while True:
+        listed = _listed(servers)
+        for address in dict.fromkeys((ref.address, *listed)):
+            transport = GrpcTransport(address)
+            try:
+                stats = transport.wait(PROBE_SECONDS)
+                if stats.id == ref.id:
+                    position = listed.index(address) if address in listed else None
+                    return _connection(transport, stats, _Located(servers, position), retry)
+            except ServerUnavailable as error:
+                logger.debug("%s", error)
+            transport.close()
+        if time.monotonic() >= deadline:
+            raise ServerUnavailable(
+                f"server {ref.address}, which has come to own rows of this job, must be reachable, "
+                f"got no answer by its id {ref.id} within {format_seconds(connect_timeout)}, there "
+                f"or at {', '.join(listed)}; see whether it runs, and where"
+            )
+        time.sleep(FILE_SECONDS)
+
+
+def _listed(servers: Servers) -> tuple[str, ...]:
+    try:
+        return servers.addresses()
+    except ConfigError as error:  # its file is being written, or its disk is away
+        logger.debug("%s", error)
+        return ()
 
 
 @dataclass(frozen=True)
 class _Located:
-    """Tells where one server is by now."""
+    """Tells where one server is by now. Nobody says so where it has no position."""
 
     servers: Servers
-    position: int
+    position: int | None
 
     def __call__(self) -> str | None:
         """Returns its HOST:PORT, None if nobody says so."""
-        if not self.servers.may_move:
+        if not self.servers.may_move or self.position is None:
             return None
         try:
             return self.servers.addresses()[self.position]
@@ -191,18 +277,30 @@ class _Search:
             transport.close()
 
 
-def _agree_on_route(refs: Sequence[ServerRef], stats: Sequence[ServerStats]) -> Route:
-    """Returns the route that the servers hold, or a new one."""
+def _agree_on_route(
+    refs: Sequence[ServerRef], stats: Sequence[ServerStats], *, may_grow: bool
+) -> Route:
+    """Returns the route that the servers hold, or a new one.
+
+    Those that know it may own nothing, and new ones if `may_grow`.
+    """
     try:
         # By id: workers that start at once agree, whatever they call the servers.
         route = Route(tuple(sorted(refs, key=lambda ref: ref.id)))
     except ValueError as error:
         raise ConfigError(str(error)) from error
     held = _merged([s.route for s in stats if s.route is not None])
-    if held is not None and {s.id for s in held.servers} == {s.id for s in route.servers}:
-        by_id = {ref.id: ref for ref in refs}
-        route = replace(held, servers=tuple(by_id[ref.id] for ref in held.servers))
-    return route
+    by_id = {ref.id: ref for ref in refs}
+    if held is None or any(server.id not in by_id for server in held.servers):
+        return route
+    owning = {server.id for server in held.servers}
+    idle = [s for s in stats if s.id not in owning]
+    if any(not may_grow if s.route is None else not held.is_of_job(s.route) for s in idle):
+        return route
+    grown = replace(held, servers=tuple(by_id[ref.id] for ref in held.servers))
+    for ref in refs:
+        grown = grown.with_server(ref)
+    return grown
 
 
 def _merged(routes: Sequence[Route]) -> Route | None:

@@ -93,7 +93,8 @@ class EmbeddedTransport:
 
     def stats(self) -> Reply[ServerStats]:
         tables = {stats.spec.name: stats for stats in self._store.stats()}
-        return _Done(ServerStats(self._store.id, "", self._store.route, tables))
+        route, share = self._store.share
+        return _Done(ServerStats(self._store.id, "", route, tables, share=share))
 
     def create_table(self, spec: TableSpec, route: Route) -> Reply[TableStats]:
         return _Done(_call(lambda: self._store.create_table(spec, route)))
@@ -130,14 +131,14 @@ class EmbeddedTransport:
     def leave(self) -> None:
         """Nothing to break: a worker of this process has no stream."""
 
-    def set_clock(self, rank: int, first_step: int | None) -> Reply[None]:
-        workers = self._store.workers
-        if first_step is None:
-            return _Done(_call(lambda: workers.end(rank)))
-        return _Done(_call(lambda: workers.begin(rank, first_step)))
+    def set_clock(self, route: int, rank: int, first_step: int | None) -> Reply[None]:
+        return _Done(_call(lambda: self._store.set_clock(route, rank, first_step)))
 
-    def goodbye(self, rank: int) -> Reply[None]:
-        return _Done(_call(lambda: self._store.workers.goodbye(rank)))
+    def goodbye(self, route: int, rank: int) -> Reply[None]:
+        return _Done(_call(lambda: self._store.goodbye(route, rank)))
+
+    def take(self, route: Route) -> Reply[Route]:
+        return _Done(_call(lambda: self._store.moves.take(route)))
 
     def export_rows(self, route: int, table: str) -> Rows:
         """Returns a copy of a table's rows, in the order of their keys."""

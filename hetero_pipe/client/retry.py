@@ -24,7 +24,7 @@ from hetero_pipe.client.transport import (
     TraceAction,
 )
 from hetero_pipe.client.transport.grpc import GrpcTransport
-from hetero_pipe.errors import ServerError, ServerUnavailable
+from hetero_pipe.errors import RouteMismatch, ServerError, ServerUnavailable
 from ps_server.route import Route
 from ps_server.spec import TableSpec
 from ps_server.store import TableStats
@@ -137,12 +137,15 @@ class RetryingTransport:
         self._link.set_membership(None)
         self._link.transport.leave()
 
-    def set_clock(self, rank: int, first_step: int | None) -> Reply[None]:
-        return self._call(lambda t: t.set_clock(rank, first_step))
+    def set_clock(self, route: int, rank: int, first_step: int | None) -> Reply[None]:
+        return self._call(lambda t: t.set_clock(route, rank, first_step))
 
-    def goodbye(self, rank: int) -> Reply[None]:
+    def goodbye(self, route: int, rank: int) -> Reply[None]:
         self._link.set_membership(None)  # one that may have said it does not join again
-        return _Goodbye(self._call(lambda t: t.goodbye(rank)))
+        return _Goodbye(self._call(lambda t: t.goodbye(route, rank)))
+
+    def take(self, route: Route) -> Reply[Route]:
+        return self._call(lambda t: t.take(route))
 
     def close(self) -> None:
         self._link.close()
@@ -178,7 +181,7 @@ class _Goodbye(Reply[None]):
     def result(self) -> None:
         try:
             self.call.result()
-        except ServerUnavailable:
+        except (ServerUnavailable, RouteMismatch):
             raise
         except ServerError:
             if self.call.num_attempts == 1:

@@ -219,8 +219,8 @@ def scattered(addresses, spec):
     """Has the servers hold an empty table, each in any of its buckets."""
     with Client(addresses) as client:
         owners = np.random.default_rng(7).integers(0, len(addresses), 4096).astype(np.uint16)
-        held = Route(client._route.servers, owners)
-        for connection in client._connections:
+        held = Route(client._topology.now.route.servers, owners)
+        for connection in client._topology.now.connections:
             connection.control.create_table(spec, held).result()
     return addresses
 
@@ -350,7 +350,7 @@ def test_num_rows_of_a_table_that_was_dropped_is_refused(servers):
         client.attach([SPEC])
         other.attach([SPEC], fresh=True)
         assert client.num_rows() == {"user": 0}
-        other._connections[0].control.drop_table("user").result()
+        other._topology.now.connections[0].control.drop_table("user").result()
         with pytest.raises(TableNotFound, match=f"got none on {other.addresses[0]}"):
             client.num_rows()
 

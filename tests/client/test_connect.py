@@ -103,14 +103,14 @@ def test_workers_that_start_at_once_agree_whatever_they_call_the_servers(servers
 def test_route_that_the_servers_hold_is_taken_whatever_its_order_and_owners(servers):
     """They are ours to choose for new tables alone: rows are where the held one says."""
     with Client(servers(3)) as client:
-        held = Route(client._route.servers[::-1])
+        held = Route(client._topology.now.route.servers[::-1])
         held = held.moved(range(0, 4096, 3), to=held.servers[1])
-        for connection in client._connections:
+        for connection in client._topology.now.connections:
             connection.control.create_table(SPEC, held).result()
     with Client(client.addresses) as other:
         other.attach([SPEC])
         assert other.addresses == client.addresses[::-1]
-        assert other._route == held
+        assert other._topology.now.route == held
         push_some(other)
         assert other.num_rows() == {"user": len(KEYS)}
 
@@ -252,7 +252,7 @@ def test_table_on_one_of_two_servers_is_refused(servers):
     addresses = servers(2)
     with Client(addresses) as client:
         client.attach([SPEC])
-        client._connections[1].control.drop_table("user").result()
+        client._topology.now.connections[1].control.drop_table("user").result()
         without = client.addresses[1]
         with pytest.raises(ServerError, match=f"got none on {without}; start over with fresh"):
             client.attach([SPEC])
@@ -308,18 +308,18 @@ def test_host_that_is_not_known_is_unreachable(caplog):
 def test_route_that_leaves_the_server_out_is_refused(servers):
     here, there = servers(2)
     with Client([here]) as one, Client([there]) as two:
-        control = one._connections[0].control
+        control = one._topology.now.connections[0].control
         with pytest.raises(ServerError, match=r"INVALID_ARGUMENT: server .* is not in the route"):
-            control.create_table(SPEC, two._route).result()
+            control.create_table(SPEC, two._topology.now.route).result()
 
 
 def test_messages_of_spec_and_route_are_what_the_stub_takes(server):
     """`ps_pb2_grpc` alone does what the client does: nothing is hidden in it."""
     with Client([server]) as client:
         request = ps_pb2.CreateTableRequest(
-            spec=spec_to_message(SPEC), route=route_to_message(client._route)
+            spec=spec_to_message(SPEC), route=route_to_message(client._topology.now.route)
         )
-        stub = ps_pb2_grpc.ParameterServerStub(client._connections[0].data._channel)
+        stub = ps_pb2_grpc.ParameterServerStub(client._topology.now.connections[0].data._channel)
         assert stub.CreateTable(request).num_rows == 0
         client.attach([SPEC])
         push_some(client)

@@ -315,7 +315,7 @@ def last_steps(proxies):
     """Returns the last step that each server has applied, asked behind the proxies' backs."""
     with ExitStack() as stack:
         direct = [stack.enter_context(Client([proxy.target])) for proxy in proxies]
-        stats = [client._connections[0].control.stats().result() for client in direct]
+        stats = [client._topology.now.connections[0].control.stats().result() for client in direct]
     return [held.tables["user"].last_step for held in stats]
 
 
@@ -451,7 +451,7 @@ def test_a_push_that_failed_may_be_made_again_and_is_applied_once(proxies, monke
 
     monkeypatch.setattr(Store, "push", failing)
     with join(*ways) as client:
-        refusing = client._route.servers[1].id
+        refusing = client._topology.now.route.servers[1].id
         client.begin(0)
         fails.set()
         with pytest.raises(ServerError, match="not now"):

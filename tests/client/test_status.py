@@ -9,7 +9,7 @@ from hetero_pipe.client import ERROR_OF
 from hetero_pipe.client.status import translate_status, translate_store_error
 from hetero_pipe.errors import HeteroPipeError, ServerUnavailable
 from ps_server import store
-from ps_server.service import STATUS_OF
+from ps_server.status import STATUS_OF
 
 FAILURES = [code for code in grpc.StatusCode if code is not grpc.StatusCode.OK]
 

@@ -218,7 +218,7 @@ class ClientSubject:
     def push(self, keys, gradients, *, step, side=0):
         # Not merged, as `Client.route` does: a server gets a key as often as it is there.
         client = self.client(side)
-        owner = client._route.owners[bucket_of(keys)]
+        owner = client._topology.now.route.owners[bucket_of(keys)]
         order = np.argsort(owner, kind="stable")
         bounds = np.searchsorted(owner[order], np.arange(len(client.addresses) + 1))
         routed = RoutedKeys(keys[order], np.argsort(order), bounds)
@@ -247,7 +247,9 @@ class ClientSubject:
 
     def close(self):
         for client in self.clients:
-            for connection in client._connections:  # or its route would bind the server
+            for (
+                connection
+            ) in client._topology.now.connections:  # or its route would bind the server
                 connection.control.drop_table("t").result()
             client.close()
 

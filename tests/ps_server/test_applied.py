@@ -89,8 +89,9 @@ class Move(RuleBasedStateMachine):
     @rule(number=st.integers(min_value=0, max_value=NUM_PARTS - 1))
     def move(self, number):
         giver = self.owner[number]
-        known = self.servers[giver].take(part(number))
-        self.servers[1 - giver].give(known, part(number))
+        buckets = np.flatnonzero(part(number)).tolist()
+        self.servers[1 - giver].set_sequences(buckets, *self.servers[giver].sequences_of(buckets))
+        self.servers[giver].forget_buckets(buckets)
         self.owner[number] = 1 - giver
 
     @rule(server=st.sampled_from([0, 1]))

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ps_server.change import NotLogged, Push
+from ps_server.change import NotLogged, Presence, Push
 from ps_server.order import Order
-from ps_server.roster import Presence
 from ps_server.workers import WorkerLost, Workers
 from tests.oracles.list_log import ListLog
 

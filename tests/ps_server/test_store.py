@@ -256,7 +256,7 @@ def test_a_freeze_comes_between_two_pushes(store, route):
             seen = set()
             while len(seen) < 30:
                 store.freeze(route)
-                _, held = store._frozen
+                held = store._frozen.tables
                 steps = {frozen.last_step for frozen in held.values()}
                 assert len(steps) == 1
                 seen |= steps

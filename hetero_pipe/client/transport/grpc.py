@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from hetero_pipe.client.status import translate_status
 from hetero_pipe.client.transport.protocol import (
     Gradients,
+    IncomingMove,
     Keys,
     Reply,
     ServerStats,
@@ -141,6 +142,11 @@ class GrpcTransport:
         self._stub = ps_pb2_grpc.ParameterServerStub(self._channel)
         self._ids: dict[str, int] = {}
         self._membership: Any = None  # the stream of `join`; grpc cancels one that nobody holds
+
+    @property
+    def channel(self) -> Any:  # grpc has no stubs
+        """For services that no client asks."""
+        return self._channel
 
     def renewed(self, address: str) -> "GrpcTransport":
         """Returns one with a connection of its own to the same server, wherever that is now.
@@ -291,12 +297,17 @@ class GrpcTransport:
         if self._membership is not None:
             self._membership.cancel()
 
-    def set_clock(self, rank: int, first_step: int | None) -> Reply[None]:
-        request = ps_pb2.SetClockRequest(rank=rank, first_step=first_step)
+    def set_clock(self, route: int, rank: int, first_step: int | None) -> Reply[None]:
+        request = ps_pb2.SetClockRequest(route=route, rank=rank, first_step=first_step)
         return self._start(self._stub.SetClock, request, _nothing)
 
-    def goodbye(self, rank: int) -> Reply[None]:
-        return self._start(self._stub.Goodbye, ps_pb2.GoodbyeRequest(rank=rank), _nothing)
+    def goodbye(self, route: int, rank: int) -> Reply[None]:
+        request = ps_pb2.GoodbyeRequest(route=route, rank=rank)
+        return self._start(self._stub.Goodbye, request, _nothing)
+
+    def take(self, route: Route) -> Reply[Route]:
+        request = ps_pb2.TakeRequest(route=route_to_message(route))
+        return self._start(self._stub.Take, request, lambda r: route_from_message(r.route))
 
     def close(self) -> None:
         self._channel.close()
@@ -408,7 +419,24 @@ def _rows(reply: ps_pb2.PullReply, num_keys: Sequence[int]) -> list[NDArray[np.f
 def _server_stats(message: ps_pb2.StatsReply) -> ServerStats:
     route = route_from_message(message.route) if message.HasField("route") else None
     tables = {stats.spec.name: _table_stats(stats) for stats in message.tables}
-    return ServerStats(message.server_id, message.version, route, tables, message.is_durable)
+    incoming = tuple(
+        IncomingMove(
+            each.move,
+            array_from_bytes(each.buckets, np.uint16),
+            array_from_bytes(each.versions, np.uint32),
+        )
+        for each in message.incoming
+    )
+    return ServerStats(
+        message.server_id,
+        message.version,
+        route,
+        tables,
+        message.is_durable,
+        message.share,
+        incoming,
+        message.num_members,
+    )
 
 
 def _table_stats(message: ps_pb2.TableStats) -> TableStats:

@@ -36,6 +36,21 @@ class TraceAction(Enum):
     STOP = "STOP"
 
 
+@dataclass(frozen=True, eq=False)
+class IncomingMove:
+    """Buckets that come to a server.
+
+    Attributes:
+        move: Number of the move.
+        buckets: Which, `[n]`.
+        versions: Of the buckets, once it has come whole, `[n]`; before, `[0]`.
+    """
+
+    move: int
+    buckets: NDArray[np.uint16]
+    versions: NDArray[np.uint32]
+
+
 @dataclass(frozen=True)
 class ServerStats:
     """What a server is and holds.
@@ -46,6 +61,10 @@ class ServerStats:
         route: Of its tables; None while it holds none.
         tables: By name.
         is_durable: Whether it comes back, after a kill, with all that it has answered.
+        share: Fingerprint of the buckets that it owns, 0 while it holds no table. The
+            route may say more: what it was given, and has not taken yet.
+        incoming: Moves to it that have begun and not ended.
+        num_members: Workers that have joined and not left.
     """
 
     id: str
@@ -53,6 +72,9 @@ class ServerStats:
     route: Route | None
     tables: Mapping[str, TableStats]
     is_durable: bool = False
+    share: int = 0
+    incoming: tuple[IncomingMove, ...] = ()
+    num_members: int = 0
 
 
 @dataclass(frozen=True)
@@ -162,8 +184,11 @@ class ControlPlane(Protocol):
     def leave(self) -> None:
         """Breaks what `join` began, without a goodbye."""
 
-    def set_clock(self, rank: int, first_step: int | None) -> Reply[None]:
+    def set_clock(self, route: int, rank: int, first_step: int | None) -> Reply[None]:
         """Starts a worker's clock after so many steps; None stops it."""
 
-    def goodbye(self, rank: int) -> Reply[None]:
+    def goodbye(self, route: int, rank: int) -> Reply[None]:
         """Says that a worker leaves for good."""
+
+    def take(self, route: Route) -> Reply[Route]:
+        """Tells a route, by which the server takes what it was given; returns what it knows."""

@@ -325,12 +325,18 @@ class Store:
             self._push(part, step, weight)
             return
         with self._in_work.turn(origin):
-            if self.applied.pending(origin, self._owned()).any():
+            if self._is_left(route, origin):
                 self._push(part, step, weight)
             elif rank is not None and self.workers.is_next(rank, step, worker=origin.worker):
                 # Its rows are here, and its step is not: buckets that have it came from a server
                 # that had it first. Nobody waits for the parts of others, which came along.
                 self._push(part, step, None)
+
+    def _is_left(self, share: int, origin: Origin) -> bool:
+        """Whether a push is not in all buckets that are here."""
+        with self._changes.shared():  # in a change, buckets and what is known of them may differ
+            self._check(share)
+            return bool(self.applied.pending(origin, self._owned()).any())
 
     def _push(self, part: Part, step: int, weight: float | None) -> None:
         def apply(parts: Sequence[tuple[float, Part]]) -> None:

@@ -3,6 +3,7 @@
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from itertools import islice
 
 import numpy as np
 import pyarrow as pa
@@ -11,10 +12,12 @@ import pytest
 from hetero_pipe.client import Client
 from hetero_pipe.client.patience import Retry
 from hetero_pipe.client.scale import rebalance
+from hetero_pipe.client.transport.grpc import GrpcTransport
 from hetero_pipe.errors import ConfigError, ServerError
-from ps_server.keys import bucket_of
+from ps_server.route import ServerRef
 from ps_server.server import Server
 from ps_server.spec import Adagrad, Adam, TableSpec
+from ps_server.wire import ps_pb2, ps_pb2_grpc
 
 LATER = 30.0
 SPECS = [TableSpec("user", 2, Adagrad(0.1)), TableSpec("item", 3, Adam(0.01))]
@@ -124,7 +127,7 @@ def test_rows_are_as_if_buckets_had_stayed_while_servers_come_and_go(durable, th
         addresses = durable(1)
         out = rebalance(addresses, 3, retry=patient())
         training.go_on(3)
-        assert client.addresses == tuple(client.addresses) and len(client.addresses) == 3
+        assert set(client.addresses) == set(addresses)
         back = rebalance(addresses, 2, retry=patient())
         training.go_on(3)
         last = rebalance(addresses[:2], 1, retry=patient())
@@ -137,3 +140,137 @@ def test_rows_are_as_if_buckets_had_stayed_while_servers_come_and_go(durable, th
     with Client(addresses) as late:  # that names servers which own nothing
         late.attach(SPECS)
         assert rows_of(late) == undisturbed(num_steps)
+
+
+def in_step(addresses, threads, *, num_steps, meanwhile=lambda wait: None):
+    """Trains by two workers that push the parts of each step together; returns all rows."""
+    reached = threading.Condition()
+    at = [0, 0]
+    begun = threading.Barrier(2)
+
+    def work(rank):
+        with Client(addresses) as client:
+            client.attach(SPECS)
+            client.join(rank=rank, num_workers=2)
+            client.begin(0)
+            begun.wait(LATER)
+            for step in range(1, num_steps + 1):
+                step_of(client, step, rank=rank, weight=1.0 + rank, after_step=step - 1)
+                with reached:
+                    at[rank] = step
+                    reached.notify_all()
+            client.end()
+            rows = rows_of(client) if rank == 0 else None
+            client.goodbye()
+            return rows
+
+    def wait(step):
+        with reached:
+            assert reached.wait_for(lambda: min(at) >= step or first.done(), LATER)
+
+    with Client(addresses) as client:
+        client.attach(SPECS)
+    first, second = threads.submit(work, 0), threads.submit(work, 1)
+    meanwhile(wait)
+    second.result(LATER)
+    return first.result(LATER)
+
+
+def test_workers_that_push_parts_of_a_step_keep_step_while_buckets_move(durable, servers, threads):
+    addresses = durable(2)
+
+    def scale(wait):
+        wait(3)
+        rebalance(durable(1), 3, retry=patient())
+        wait(10)
+        rebalance(addresses, 1, retry=patient())
+
+    expected = in_step(servers(2), threads, num_steps=60)
+    assert in_step(addresses, threads, num_steps=60, meanwhile=scale) == expected
+
+
+class Drive:
+    """The calls of a move, made one by one, by a driver that may die after any of them."""
+
+    def __init__(self, source, target, num_buckets):
+        self.source, self.target = GrpcTransport(source), GrpcTransport(target)
+        self.moves = {t: ps_pb2_grpc.MovesStub(t.channel) for t in (self.source, self.target)}
+        self.route = self.source.stats().result().route
+        ref = self.target.stats().result()
+        self.ref = ps_pb2.ServerRef(id=ref.id, address=target)
+        self.route = self.route.with_server(ServerRef(ref.id, target))
+        for stats in self.source.stats().result().tables.values():
+            self.target.create_table(stats.spec, self.route).result()
+        me = self.source.stats().result().id
+        owned = self.route.buckets_of(me)[:num_buckets]
+        self.buckets = owned.astype(np.uint16).tobytes()
+        self.share = self.route.fingerprint_of(me)
+
+    def __iter__(self):
+        source, target = self.moves[self.source], self.moves[self.target]
+        pieces = list(source.Copy(ps_pb2.CopyRequest(route=self.share, buckets=self.buckets)))
+        move = pieces[0].move
+        yield
+        staged = [ps_pb2.StageRequest(table=p.table, name=p.name, data=p.data) for p in pieces[1:]]
+        first = ps_pb2.StageRequest(move=move, buckets=self.buckets)
+        target.Stage(iter([first, *staged, ps_pb2.StageRequest()]))
+        yield
+        tail = source.CatchUp(ps_pb2.CatchUpRequest(move=move, start=0))
+        target.StagePushes(ps_pb2.StagePushesRequest(move=move, start=0, pushes=tail.pushes))
+        num = len(tail.pushes)
+        yield
+        tail = source.Hold(ps_pb2.HoldRequest(move=move, start=num, seconds=0.2))
+        yield
+        target.Prepare(ps_pb2.PrepareRequest(start=num, pushes=tail.pushes, prepared=tail.prepared))
+        yield
+        source.Give(ps_pb2.GiveRequest(move=move, target=self.ref))
+        yield
+
+    def close(self):
+        for transport in self.moves:
+            transport.close()
+
+
+@pytest.mark.parametrize("num_calls", range(1, 7))
+def test_a_driver_that_dies_after_any_call_is_begun_again_and_training_goes_on(
+    durable, threads, num_calls
+):
+    addresses = durable(2)
+    with Client(addresses[:1]) as client:
+        client.attach(SPECS)
+        training = Training(client, threads)
+        training.go_on(2)
+        drive = Drive(*addresses, 100)
+        for _ in islice(drive, num_calls):
+            pass
+        drive.close()
+        training.go_on(2)  # nobody has to come back for that
+        done = rebalance(addresses, 2, retry=patient())
+        training.go_on(2)
+        num_steps = training.stop()
+        assert rows_of(client) == undisturbed(num_steps)
+        assert done.num_buckets == 2048 - 100 * (num_calls == 6)  # what was given is taken
+        shares = [len(done.route.buckets_of(server.id)) for server in done.route.servers]
+        assert shares == [2048, 2048]
+
+
+def test_servers_that_are_missing_or_hold_nothing_are_named(durable):
+    addresses = durable(3)
+    with pytest.raises(ConfigError, match=r"got none on .*; wait until training has begun"):
+        rebalance(addresses[:1], 1, retry=patient())
+    with Client(addresses[:2]) as client:
+        client.attach(SPECS)
+    with pytest.raises(ConfigError, match=f"got none for {addresses[1]} among {addresses[0]}"):
+        rebalance(addresses[:1], 1, retry=patient())
+    with pytest.raises(ConfigError, match="1 to 2 servers, got num_owners=3"):
+        rebalance(addresses[:2], 3, retry=patient())
+
+
+def test_a_server_without_a_journal_gives_nothing(servers):
+    addresses = servers(2)
+    with Client(addresses[:1]) as client:
+        client.attach(SPECS)
+        impatient = Retry(0.0, np.random.default_rng(0))
+        with pytest.raises(ServerError, match="--durability process"):
+            rebalance(addresses, 2, retry=impatient)
+        step_of(client, 1)

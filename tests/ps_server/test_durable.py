@@ -50,8 +50,18 @@ def life(folder, *, journal_limit=NO_LIMIT):
 
 def state_of(store):
     """All that a store must have again."""
-    applied, route = store.applied.state(), store.route
+    applied, route, moves = store.applied.state(), store.route, store.moves.state()
+    whole = [each for each in moves.incoming if each.prepared is not None]
     return {
+        "share": store.share[1],
+        "moves": (
+            moves.versions.tobytes(),
+            [
+                (each.move, each.buckets, each.prepared.versions, each.prepared.roster)
+                + (each.prepared.workers.tolist(), each.prepared.sequences.tobytes())
+                for each in whole
+            ],
+        ),
         "id": store.id,
         "route": route,
         "tables": [(stats.spec, stats.id) for stats in store.stats()],
@@ -68,9 +78,14 @@ def state_of(store):
 
 
 def pushed_rows(store, name):
-    """The rows but for those that were only pulled, which start the same whenever they are."""
-    rows = store.export_rows(store.route.fingerprint_of(store.id), name)
-    return type(rows)(*(column[rows.num_pushes > 0] for column in vars(rows).values()))
+    """The rows but for those that were only pulled, which start the same whenever they are.
+
+    And for those of a move that has not come whole, which a kill erases.
+    """
+    rows = store.export_rows(store.share[1], name)
+    coming = [b for each in store.moves.incoming if not each.prepared for b in each.buckets]
+    is_kept = (rows.num_pushes > 0) & ~np.isin(bucket_of(rows.keys), coming)
+    return type(rows)(*(column[is_kept] for column in vars(rows).values()))
 
 
 def after_a_kill(folder, copy):

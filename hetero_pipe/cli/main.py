@@ -6,7 +6,7 @@ import platform
 import sys
 from collections.abc import Sequence
 
-from hetero_pipe.cli import launch, plan, profile, simulate, status, worker
+from hetero_pipe.cli import launch, plan, profile, scale, simulate, status, worker
 from hetero_pipe.errors import HeteroPipeError
 from ps_server.version import VERSION
 
@@ -54,6 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     launch.add_to(commands)
     status.add_to(commands)
+    scale.add_to(commands)
     worker.add_to(commands)
     profile.add_to(commands)
     plan.add_to(commands)

@@ -5,17 +5,24 @@ puts the rows together. It never knows what the rows are for.
 """
 
 from hetero_pipe.client.client import Client
+from hetero_pipe.client.patience import Retry
 from hetero_pipe.client.profile import profile_grpc, profile_route, profile_tables
 from hetero_pipe.client.route import RoutedKeys
+from hetero_pipe.client.scale import Rebalanced, ScaleStep, rebalance, wait_until_left
 from hetero_pipe.client.status import ERROR_OF
 from ps_server.store import Rows
 
 __all__ = [
     "ERROR_OF",
     "Client",
+    "Rebalanced",
+    "Retry",
     "RoutedKeys",
     "Rows",
+    "ScaleStep",
     "profile_grpc",
     "profile_route",
     "profile_tables",
+    "rebalance",
+    "wait_until_left",
 ]

@@ -31,6 +31,7 @@ class Connection:
     ref: ServerRef
     data: DataPlane
     control: ControlPlane
+    link: Link | None = None  # of a server that may be away
 
 
 @dataclass(frozen=True)
@@ -122,8 +123,9 @@ def _connection(
     ref = ServerRef(stats.id, transport.address)
     if not (stats.is_durable and retry.seconds):
         return Connection(ref, transport, transport)
-    patient = RetryingTransport(Link(stats.id, transport, locate=located, retry=retry))
-    return Connection(ref, patient, patient)
+    link = Link(stats.id, transport, locate=located, retry=retry)
+    patient = RetryingTransport(link)
+    return Connection(ref, patient, patient, link)
 
 
 def _connect_to(

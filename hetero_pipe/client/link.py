@@ -71,6 +71,8 @@ class Link:
 
     Attributes:
         retry: As given.
+        has_left: Whether the server, while it is away, is known to own nothing any more:
+            then nobody waits for it.
     """
 
     def __init__(
@@ -84,6 +86,7 @@ class Link:
         self._server_id = server_id
         self._locate = locate
         self.retry = retry
+        self.has_left: Callable[[], bool] = lambda: False
         transport.call_seconds = ATTEMPT_SECONDS
         self._closed = threading.Event()
         self._changed = threading.Condition()  # guards all below
@@ -233,6 +236,10 @@ class Link:
                 transport.close()
                 if not is_passing(failure):
                     raise
+                if self.has_left():
+                    raise RouteMismatch(
+                        f"server {broken.address} has given its buckets away, and left"
+                    ) from failure
                 error = failure
                 continue
             except BaseException:

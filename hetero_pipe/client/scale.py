@@ -19,7 +19,7 @@ from hetero_pipe.client.patience import Patience, Retry
 from hetero_pipe.client.status import translate_status
 from hetero_pipe.client.transport import IncomingMove, ServerStats
 from hetero_pipe.client.transport.grpc import BULK_SECONDS, CALL_SECONDS, GrpcTransport
-from hetero_pipe.errors import ConfigError, HeteroPipeError
+from hetero_pipe.errors import ConfigError, HeteroPipeError, ServerUnavailable
 from ps_server.route import Route, ServerRef, plan_moves
 from ps_server.spec import TableSpec
 from ps_server.wire import (
@@ -29,7 +29,7 @@ from ps_server.wire import (
     route_from_message,
 )
 
-__all__ = ["Rebalanced", "Step", "rebalance"]
+__all__ = ["Rebalanced", "ScaleStep", "rebalance", "wait_until_left"]
 
 logger = logging.getLogger(__name__)
 
@@ -39,10 +39,11 @@ ROWS_A_MOVE = 50_000
 MAX_BUCKETS = 256  # of a set: a snapshot's
 MAX_CATCH_UPS = 20  # of a move, until few pushes are left
 FEW = 1  # pushes
+LOOK_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
-class Step:
+class ScaleStep:
     """A set of buckets has moved.
 
     Attributes:
@@ -85,7 +86,7 @@ def rebalance(
     *,
     retry: Retry,
     connect_timeout: float = 40.0,
-    on_step: Callable[[Step], None] = lambda step: None,
+    on_step: Callable[[ScaleStep], None] = lambda step: None,
 ) -> Rebalanced:
     """Moves buckets until the first servers own equal shares, and the others nothing.
 
@@ -114,7 +115,7 @@ def rebalance(
                     num_done += num_moved
                     longest_hold = max(longest_hold, held)
                     patience = Patience(retry)
-                    on_step(Step(num_done, num_left, *ends, held))
+                    on_step(ScaleStep(num_done, num_left, *ends, held))
                 seconds = time.perf_counter() - start
                 return Rebalanced(num_done, seconds, longest_hold, num_failures, drive.route)
         except ConfigError:
@@ -126,6 +127,23 @@ def rebalance(
             num_failures += 1
             logger.warning("a move begins again: %s", error)
             time.sleep(delay)
+
+
+def wait_until_left(addresses: Sequence[str], *, seconds: float) -> bool:
+    """Waits until no worker is a member of some servers; returns whether they have left in time."""
+    deadline = time.monotonic() + seconds
+    for address in addresses:
+        transport = GrpcTransport(address)
+        try:
+            while transport.wait(max(0.0, deadline - time.monotonic())).num_members:
+                if time.monotonic() >= deadline:
+                    return False
+                time.sleep(LOOK_SECONDS)
+        except ServerUnavailable:  # it has left itself
+            continue
+        finally:
+            transport.close()
+    return True
 
 
 class _Server:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from hetero_pipe.client.connect import Connection
-from hetero_pipe.errors import RouteMismatch
+from hetero_pipe.errors import HeteroPipeError, RouteMismatch
 from ps_server.route import Route, ServerRef
 
 __all__ = ["Place", "Topology"]
@@ -16,6 +16,7 @@ logger = logging.getLogger(__name__)
 
 # How often buckets may have moved again while servers are asked.
 MAX_ROUNDS = 20
+PROBE_SECONDS = 1.0  # how long a server may take to say what it knows of another
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +70,8 @@ class Topology:
         self._lock = threading.Lock()  # guards that one learns at a time, and the rest
         self._known = {connection.ref.id: connection for connection in connections}
         self._now = Place(route, tuple(connections))
+        for connection in connections:
+            self._watch(connection)
 
     @property
     def now(self) -> Place:
@@ -102,15 +105,31 @@ class Topology:
         for connection in self._known.values():
             connection.data.close()
 
+    def _watch(self, connection: Connection) -> None:
+        if connection.link is not None:
+            connection.link.has_left = lambda: self._has_left(connection.ref.id)
+
+    def _has_left(self, server_id: str) -> bool:
+        """Asks the other servers whether one that is away owns nothing any more."""
+        place = self._now
+        route = place.route
+        for connection in place.active.values():
+            if connection.ref.id == server_id or connection.link is None:
+                continue
+            try:
+                told = connection.link.transport.stats(seconds=PROBE_SECONDS).result().route
+            except HeteroPipeError:  # it may be away, too
+                continue
+            if told is not None and route.is_of_job(told):
+                route = route.merged(told)
+        return not len(route.buckets_of(server_id))
+
     def _learn(self, refused: Mapping[int, RouteMismatch]) -> bool:
         """Asks servers once; returns whether what they said hangs together, and is known now."""
-        before = place = self._now
-        refusal = next(iter(refused.values()))
-        for number in refused:
-            told = before.connections[number].control.stats().result().route
-            place = self._merged(place, told, refusal)
+        before, refusal = self._now, next(iter(refused.values()))
+        place = self._told(refused, refusal)
         new = [number for number in place.active if number not in before.active]
-        for number in [*refused, *(n for n in new if n not in refused)]:
+        for number in [n for n in place.active if n in refused or n in new]:
             control = place.connections[number].control
             if control.stats().result().share == place.share(number):
                 continue
@@ -133,6 +152,20 @@ class Topology:
                 self._leave(place, number)
         return True
 
+    def _told(self, refused: Mapping[int, RouteMismatch], refusal: RouteMismatch) -> Place:
+        """Returns what is known with what those who refused know; of others, if that is nothing."""
+        before = place = self._now
+        for number in refused:
+            try:
+                told = before.connections[number].control.stats().result().route
+            except RouteMismatch:  # it has left: others know where its buckets are
+                continue
+            place = self._merged(place, told, refusal)
+        for number, connection in before.active.items():
+            if number not in refused and place.route == before.route:
+                place = self._merged(place, connection.control.stats().result().route, refusal)
+        return place
+
     def _merged(self, place: Place, told: Route | None, refusal: RouteMismatch) -> Place:
         """Returns what is known with a route that was told, connected to its servers.
 
@@ -148,6 +181,7 @@ class Topology:
         for ref in route.servers[len(place.connections) :]:
             if ref.id not in self._known:
                 self._known[ref.id] = self._connect(ref)
+                self._watch(self._known[ref.id])
         return Place(route, tuple(self._known[ref.id] for ref in route.servers))
 
 

@@ -13,6 +13,7 @@ from hetero_pipe.launch.job import DURABILITIES, Job, load_job
 from hetero_pipe.launch.local import LocalJob, run_local_job
 from hetero_pipe.launch.restart import RestartLimit
 from hetero_pipe.launch.run import begin, run
+from hetero_pipe.launch.scale import find_job, scale_job
 from hetero_pipe.launch.server import LocalServer, local_server
 from hetero_pipe.launch.status import JobStatus, ProcessStatus, job_status
 from hetero_pipe.launch.supervisor import supervise
@@ -27,11 +28,13 @@ __all__ = [
     "RestartLimit",
     "add_arguments",
     "begin",
+    "find_job",
     "job_status",
     "load_job",
     "local_server",
     "run",
     "run_local_job",
+    "scale_job",
     "supervise",
     "take_device",
     "worker",

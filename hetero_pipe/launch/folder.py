@@ -71,27 +71,21 @@ class JobFolder:
         """Returns where a server keeps its data."""
         return self.path / "servers" / str(server)
 
-    def check_servers(self, number: int) -> None:
-        """Refuses a number of servers that is not that of the data in here.
+    def num_servers(self) -> int | None:
+        """Returns how many servers the job has by now; None if it has never run.
 
         Raises:
-            ConfigError: It is not, or the servers file is broken.
+            ConfigError: The servers file is broken.
         """
         try:
-            found = len(json.loads(self.servers_file.read_text(encoding="utf-8"))["servers"])
+            return len(json.loads(self.servers_file.read_text(encoding="utf-8"))["servers"])
         except FileNotFoundError:
-            return  # no worker has ever run: there is nothing yet
+            return None
         except (OSError, ValueError, LookupError, TypeError) as error:
             raise ConfigError(
                 f"a servers file has the key 'servers', got {error!r} of {self.servers_file}; if "
                 "nothing in its folder is needed, remove that"
             ) from error
-        if found != number:
-            raise ConfigError(
-                f"a job goes on with as many servers as it had, got {number}, and the data of "
-                f"{found} in {self.path}; set number = {found}, take another folder (--dir), or "
-                "remove this one to begin anew"
-            )
 
     def write_servers(self, addresses: Sequence[str]) -> None:
         """Replaces the servers file; who reads it sees the old one or the new one, whole."""

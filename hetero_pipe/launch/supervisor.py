@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 from hetero_pipe.errors import ConfigError
 from hetero_pipe.launch.address import free_addresses, is_free
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 ANSWER_SECONDS = 5.0
 WRITE_SECONDS = 0.5  # until the servers file is tried again
-REQUESTS = ("status",)
+REQUESTS = ("status", "start_servers", "stop_servers")
 
 
 def supervise(job: Job) -> int:
@@ -48,12 +48,12 @@ def supervise(job: Job) -> int:
         shell gives it; 130 after Ctrl-C, 143 after SIGTERM.
 
     Raises:
-        ConfigError: Another supervisor has the job's folder, or it is of a job with
-            another number of servers, or cannot be written to.
+        ConfigError: Another supervisor has the job's folder, or it cannot be written
+            to.
     """
     with JobFolder(job.folder) as folder:
         if job.is_durable:
-            folder.check_servers(job.processes.num_servers)
+            job = _as_it_was(job, folder)
         with (
             _Supervisor(job, folder) as supervisor,
             Control(folder.control, supervisor.answer),
@@ -64,6 +64,19 @@ def supervise(job: Job) -> int:
         "job %s %s; its data and logs stay in %s until you remove that", job.name, how, folder.path
     )
     return code
+
+
+def _as_it_was(job: Job, folder: JobFolder) -> Job:
+    """Returns a job with as many servers as it has data of: it may have been scaled."""
+    found, wanted = folder.num_servers(), job.processes.num_servers
+    if found is None or found == wanted:
+        return job
+    logger.warning(
+        "job %s goes on with %d servers, whose data are in %s, not with %d; hetero-pipe scale "
+        "changes that while it runs",
+        *(job.name, found, folder.path, wanted),
+    )
+    return replace(job, processes=replace(job.processes, num_servers=found))
 
 
 @dataclass(frozen=True)
@@ -136,6 +149,7 @@ class _Supervisor:
                 _Server(i, Restarts(job.server_restarts)) for i in range(job.processes.num_servers)
             )
         }
+        self._leaving: dict[str, Process] = {}  # servers that are no more of the job
         self._workers = Workers(self._spawn)
         self._worker_restarts = Restarts(job.worker_restarts)
         self._workers_due = -math.inf  # infinity while they run, and when they are done
@@ -155,7 +169,7 @@ class _Supervisor:
         with self._resources:
             self._end(self._workers.processes, signal.SIGKILL)
             servers = {s.name: s.process for s in self._servers.values() if s.process is not None}
-            self._end(servers, signal.SIGTERM)
+            self._end(self._leaving | servers, signal.SIGTERM)
 
     def run(self) -> int:
         """Returns the job's exit code when no worker is left."""
@@ -186,12 +200,23 @@ class _Supervisor:
             raise ConfigError(
                 f"a request is one of {', '.join(REQUESTS)}, got {name!r}{nearest(name, REQUESTS)}"
             )
+        if name != "status":
+            self._check_number(request.get("number"))
         replies: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._events.put(_Asked(request, replies))
         try:
             return replies.get(timeout=ANSWER_SECONDS)
         except queue.Empty:
             raise ConfigError("the job is just ending") from None
+
+    def _check_number(self, number: object) -> None:
+        if not isinstance(number, int) or number < 1:
+            raise ConfigError(f"a job has at least 1 server, got number={number!r}")
+        if not self._job.is_durable or not self._servers:
+            raise ConfigError(
+                "servers come and go where they keep their rows (durability = process), got a job "
+                f"with {len(self._servers)} servers and durability = {self._job.durability}"
+            )
 
     # ---------------------------------------------------------------- what is due
 
@@ -204,7 +229,7 @@ class _Supervisor:
 
     def _start_due(self, now: float) -> None:
         for server in self._servers.values():
-            if server.process is None and server.due <= now:
+            if server.process is None and server.due <= now and server.name not in self._leaving:
                 self._start_server(server, now)
         if self._file_due <= now:
             self._write_servers(now)
@@ -231,9 +256,13 @@ class _Supervisor:
         if isinstance(event, signal.Signals):
             self._note_signal(event, now=now)
         elif isinstance(event, _Asked):
+            self._note_request(event.request, now=now)
             event.replies.put(asdict(self._status()))
         elif isinstance(event, _Listens):
-            self._note_address(self._servers[event.server], event.address, now=now)
+            if event.server in self._servers:
+                self._note_address(self._servers[event.server], event.address, now=now)
+        elif event.name in self._leaving:
+            del self._leaving[event.name]
         elif event.name in self._servers:
             self._note_server_end(self._servers[event.name], event, now=now)
         else:
@@ -241,6 +270,22 @@ class _Supervisor:
             failure = self._workers.note(event, now=now)
             if failure is not None:
                 self._note_failure(failure, now=now)
+
+    def _note_request(self, request: Message, *, now: float) -> None:
+        number = request.get("number", 0)
+        if request["request"] == "start_servers":
+            for i in range(len(self._servers), number):
+                server = _Server(i, Restarts(self._job.server_restarts))
+                self._servers[server.name] = server
+                logger.info("%s is new", server.name)
+        elif request["request"] == "stop_servers":
+            for server in [*self._servers.values()][number:]:
+                del self._servers[server.name]
+                if server.process is not None:
+                    self._leaving[server.name] = server.process
+                    server.process.send(signal.SIGTERM)
+                logger.info("%s leaves; its folder stays", server.name)
+            self._write_servers(now)
 
     def _note_address(self, server: _Server, address: str, *, now: float) -> None:
         server.address, server.is_listening, server.since = address, True, time.time()

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetero_pipe.client import Client
-from hetero_pipe.errors import CheckpointError
+from hetero_pipe.errors import CheckpointError, RouteMismatch
 from hetero_pipe.nn import (
     Embedding,
     Group,
@@ -46,6 +46,8 @@ __all__ = ["Arrays", "DensePart", "Keeper", "Moment"]
 logger = logging.getLogger(__name__)
 
 Arrays = Mapping[str, NDArray[Any]]
+
+MAX_WRITES = 10  # of a checkpoint, should rows move while it is read
 
 METRICS, RANDOM, BATCH = "metrics/", "random/", "batch"
 
@@ -196,8 +198,19 @@ class Keeper:
             else:
                 dense = next(each["dense"] for each in given if each.get("dense") is not None)
             moment = self.moment(dense, metrics, given)
-            self._team.together(lambda: self.write(path, moment), ranks=[0], with_dense=True)
+            self._team.together(
+                lambda: self._write_where_rows_are(path, moment), ranks=[0], with_dense=True
+            )
         logger.info("saved step %d to %s", moment.step, path)
+
+    def _write_where_rows_are(self, path: Path, moment: Moment) -> None:
+        """Writes a checkpoint; anew if rows move from server to server meanwhile."""
+        for _ in range(MAX_WRITES - 1):
+            try:
+                return self.write(path, moment)
+            except RouteMismatch as error:
+                logger.info("saving again: %s", error)
+        self.write(path, moment)
 
     def give(self) -> dict[str, Any]:
         """Returns what this worker gives to a checkpoint that is its own, now."""

@@ -66,9 +66,9 @@ def step_of(client, step, *, rank=0, weight=None, after_step=None):
 
 def rows_of(client):
     """Returns every row with all that it has, by table and key."""
-    found = {}
+    found, freeze = {}, client.freeze()
     for spec in SPECS:
-        for _, pieces in client.save(spec.name):
+        for _, pieces in client.save(spec.name, freeze=freeze):
             table = pa.ipc.open_file(pa.py_buffer(b"".join(pieces))).read_all()
             for row in table.to_pylist():
                 key = (spec.name, row.pop("key"))
@@ -252,6 +252,26 @@ def test_a_driver_that_dies_after_any_call_is_begun_again_and_training_goes_on(
         assert done.num_buckets == 2048 - 100 * (num_calls == 6)  # what was given is taken
         shares = [len(done.route.buckets_of(server.id)) for server in done.route.servers]
         assert shares == [2048, 2048]
+
+
+def test_a_client_that_had_not_heard_goes_on_without_a_server_that_has_left(tmp_path):
+    """It has not joined, so nobody waited for it; and what it knows of is not there any more."""
+    with ExitStack() as stack:
+        servers = [
+            Server("127.0.0.1:0", data_dir=tmp_path / name, journal_limit=1 << 30)
+            for name in ("stays", "leaves")
+        ]
+        stays = stack.enter_context(servers[0]).address
+        with Client([stays, servers[1].__enter__().address]) as client:
+            client.attach(SPECS)
+            step_of(client, 1)
+            try:
+                rebalance([stays, servers[1].address], 1, retry=patient())
+            finally:
+                servers[1].__exit__(None, None, None)
+            step_of(client, 2)
+            assert client.addresses == (stays,)
+            assert rows_of(client) == undisturbed(2)
 
 
 def test_servers_that_are_missing_or_hold_nothing_are_named(durable):

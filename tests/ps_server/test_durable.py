@@ -57,8 +57,10 @@ def state_of(store):
         "moves": (
             moves.versions.tobytes(),
             [
-                (each.move, each.buckets, each.prepared.versions, each.prepared.roster)
-                + (each.prepared.workers.tolist(), each.prepared.sequences.tobytes())
+                (
+                    *(each.move, each.buckets, each.prepared.versions, each.prepared.roster),
+                    *(each.prepared.workers.tolist(), each.prepared.sequences.tobytes()),
+                )
                 for each in whole
             ],
         ),

@@ -138,7 +138,7 @@ def test_what_does_not_follow_is_refused_and_the_move_begins_anew(move):
     with pytest.raises(MoveError, match="follow its copy and one another, got push 0"):
         there.stage_pushes(number, 0, ())
     there.stage_rows(number, BUCKETS, rows)
-    with pytest.raises(MoveError, match="got push 1 .* not its next"):
+    with pytest.raises(MoveError, match=r"got push 1 .* not its next"):
         there.stage_pushes(number, 1, ())
     move.push()
     here.catch_up(number, 1)

@@ -31,6 +31,11 @@ class Job(Protocol):
     def pids(self, kind: str) -> Mapping[str, int]:
         """Returns the processes of a kind, `server` or `worker`, that run now, by name."""
 
+    num_servers: int
+
+    def scale(self, number: int) -> str | None:
+        """Begins to bring it to so many servers, or kills who is about it."""
+
 
 @dataclass(frozen=True)
 class Done:
@@ -116,7 +121,12 @@ class Faults:
             "lose replies": self._lose_replies,
             "delay": self._delay,
             "full disk": self._fill,
+            "scale": self._scale,
         }
+
+    def _scale(self, over: threading.Event) -> str | None:
+        others = {*range(1, len(self.wires) + 1)} - {self.job.num_servers}
+        return self.job.scale(self.rng.choice(sorted(others))) if others else None
 
     def _pick(self, kind: str) -> tuple[str, int] | None:
         found = sorted(self.job.pids(kind).items())
@@ -163,7 +173,7 @@ class Faults:
         return self._on_wire(delay)
 
     def _on_wire(self, do: Callable[[Wire], None]) -> str:
-        index = self.rng.randrange(len(self.wires))
+        index = self.rng.randrange(self.job.num_servers)
         do(self.wires[index])
         return f"wire to server {index}"
 

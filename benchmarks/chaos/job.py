@@ -39,18 +39,25 @@ class ChaosJob:
 
     Args:
         folder: Of the job, not there yet.
-        servers: How many.
+        servers: How many, at first.
+        most_servers: How many there may be.
         workers: How many.
         arguments: Of the script.
     """
 
     def __init__(
-        self, folder: Path, *, servers: int, workers: int, arguments: Sequence[str]
+        self,
+        folder: Path,
+        *,
+        servers: int,
+        most_servers: int,
+        workers: int,
+        arguments: Sequence[str],
     ) -> None:
         self.folder = folder
-        self._num_servers = servers
+        self.num_servers = servers
         folder.mkdir(parents=True, exist_ok=True)
-        self.wires = [Proxy(NOWHERE) for _ in range(servers)]
+        self.wires = [Proxy(NOWHERE) for _ in range(most_servers)]
         self._toml = folder.parent / f"{folder.name}.toml"
         self._toml.write_text(
             TOML.format(
@@ -62,8 +69,10 @@ class ChaosJob:
             )
         )
         self._wires_file = folder.parent / f"{folder.name}-wires.json"
-        self._wires_file.write_text(json.dumps({"servers": [wire.address for wire in self.wires]}))
+        self._write_wires()
         self._over = threading.Event()
+        self._scaling: subprocess.Popen[bytes] | None = None
+        self.num_scaled = 0  # times that it came to its end
         self.log = folder.parent / f"{folder.name}.log"
 
     def __enter__(self) -> "ChaosJob":
@@ -93,6 +102,9 @@ class ChaosJob:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        if self._scaling is not None:
+            self._scaling.kill()
+            self._scaling.wait()
         self._process.terminate()
         for thread in self._threads:
             thread.join()
@@ -111,6 +123,32 @@ class ChaosJob:
             for process in self._status().get("processes", [])
             if process["name"].startswith(kind) and process["pid"] is not None
         }
+
+    def scale(self, number: int) -> str | None:
+        """Begins to scale the job; if that is under way, kills who drives it.
+
+        Returns:
+            What was done; None if that has just ended by itself.
+        """
+        if self._scaling is not None:
+            if self._scaling.poll() is None:
+                self._scaling.kill()
+                self._scaling.wait()
+                self._scaling = None
+                return "killed in the middle"
+            self.num_scaled += self._scaling.returncode == 0
+            self._scaling = None
+        with self.log.open("ab") as log:
+            self._scaling = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "hetero_pipe", "scale", str(self.folder)),
+                    *("--servers", str(number)),
+                ],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+            )
+        return f"to {number} servers"
 
     def wait(self) -> tuple[int, float]:
         """Returns the job's exit code when it has ended, and the seconds that it took."""
@@ -138,5 +176,14 @@ class ChaosJob:
                 servers = json.loads((self.folder / "servers.json").read_text())["servers"]
             except FileNotFoundError:
                 continue
-            for wire, address in zip(self.wires, servers, strict=True):
+            for wire, address in zip(self.wires, servers, strict=False):
                 wire.target = address  # of connections to come
+            if len(servers) != self.num_servers:
+                self.num_servers = len(servers)
+                self._write_wires()
+
+    def _write_wires(self) -> None:
+        addresses = [wire.address for wire in self.wires[: self.num_servers]]
+        new = self._wires_file.with_suffix(".new")
+        new.write_text(json.dumps({"servers": addresses}))
+        new.replace(self._wires_file)

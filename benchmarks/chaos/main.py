@@ -29,6 +29,7 @@ WEIGHTS = {
     "lose replies": 4.0,
     "delay": 2.0,
     "full disk": 1.0,
+    "scale": 2.0,
 }
 DISK_BYTES = 256 << 20
 
@@ -46,6 +47,7 @@ class Run:
         pushes: Of all rows.
         seconds: From the start of the job to its end.
         undisturbed_seconds: The same without faults.
+        num_scaled: Times that scaling came to its end; others were killed in the middle.
         exit_code: Of the job.
         differences: From the undisturbed run.
     """
@@ -58,6 +60,7 @@ class Run:
     pushes: int
     seconds: float
     undisturbed_seconds: float
+    num_scaled: int
     exit_code: int
     differences: list[str]
 
@@ -71,7 +74,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     add("--duration", metavar="SECONDS", type=float, default=60.0, help="of faults; default: 60")
     add("--seed", metavar="N", type=int, default=0, help="of the faults; default: 0")
     add("--rate", metavar="FAULTS", type=float, default=1.0, help="a second; default: 1")
-    add("--servers", metavar="N", type=int, default=2, help="default: 2")
+    add("--servers", metavar="N", type=int, default=2, help="at first; default: 2")
+    add("--most-servers", metavar="N", type=int, default=3, help="that it is scaled to; default: 3")
+    add("--workers", metavar="N", type=int, default=1, help="in step, if several; default: 1")
     add("--epochs", metavar="N", type=int, default=12, help="that are trained; default: 12")
     add("--only", metavar="KINDS", help="comma-separated: " + ", ".join(WEIGHTS))
     add("--quick", action="store_true", help="20 seconds, 4 epochs")
@@ -94,7 +99,7 @@ def main(arguments: Sequence[str]) -> int:
     flags = parse(arguments)
     with _folder(flags.keep) as folder:
         say("undisturbed")
-        code, undisturbed_seconds = run(flags, folder / "undisturbed", faults=None)
+        code, undisturbed_seconds, _ = run(flags, folder / "undisturbed", faults=None)
         if code:
             raise SystemExit(f"the undisturbed run ended with exit code {code}")
         expected = read(newest(folder / "undisturbed-saved"))
@@ -108,7 +113,7 @@ def main(arguments: Sequence[str]) -> int:
                 rate=flags.rate,
                 weights=flags.kinds,
             )
-            code, seconds = run(flags, folder / "disturbed", faults=faults)
+            code, seconds, num_scaled = run(flags, folder / "disturbed", faults=faults)
         found = read(newest(folder / "disturbed-saved"))
         result = Run(
             seed=flags.seed,
@@ -119,6 +124,7 @@ def main(arguments: Sequence[str]) -> int:
             pushes=found.num_pushes,
             seconds=round(seconds, 1),
             undisturbed_seconds=round(undisturbed_seconds, 1),
+            num_scaled=num_scaled,
             exit_code=code,
             differences=list(differences(expected, found)),
         )
@@ -128,12 +134,22 @@ def main(arguments: Sequence[str]) -> int:
     return 1 if result.differences or result.exit_code else 0
 
 
-def run(flags: argparse.Namespace, folder: Path, *, faults: Faults | None) -> tuple[int, float]:
-    """Runs the job once; returns its exit code and its seconds."""
+def run(
+    flags: argparse.Namespace, folder: Path, *, faults: Faults | None
+) -> tuple[int, float, int]:
+    """Runs the job once; returns its exit code, its seconds, and how often it was scaled."""
     saved = folder.parent / f"{folder.name}-saved"
     arguments = ["--epochs", str(flags.epochs), "--save", str(saved), "--save-every", "50"]
     arguments += ["--resume", "--fresh", "--json"]
-    with ChaosJob(folder, servers=flags.servers, workers=1, arguments=arguments) as job:
+    if flags.workers > 1:
+        arguments += ["--mode", "sync"]
+    with ChaosJob(
+        folder,
+        servers=flags.servers,
+        most_servers=max(flags.servers, flags.most_servers),
+        workers=flags.workers,
+        arguments=arguments,
+    ) as job:
         if faults is not None:
             faults.job, faults.wires = job, job.wires
             thread = threading.Thread(
@@ -142,15 +158,16 @@ def run(flags: argparse.Namespace, folder: Path, *, faults: Faults | None) -> tu
             thread.start()
             code, seconds = job.wait()
             thread.join()
-            return code, seconds
-        return job.wait()
+        else:
+            code, seconds = job.wait()
+        return code, seconds, job.num_scaled
 
 
 def report(result: Run) -> None:
     """Prints what came of it."""
     for kind, number in result.faults.items():
         say(f"  {kind:14} {number:4}")
-    say(f"{result.num_faults} faults, {result.seconds:.1f} s")
+    say(f"{result.num_faults} faults, scaled {result.num_scaled} times, {result.seconds:.1f} s")
     say(f"{result.steps} steps, {result.rows} rows, {result.pushes} pushes of rows")
     for difference in result.differences:
         say(f"DIFFERS: {difference}")

@@ -131,7 +131,7 @@ def _connection(
 def _connect_to(
     ref: ServerRef, servers: Servers, *, connect_timeout: float, retry: Retry
 ) -> Connection:
-    """Connects to a server that a route names, where that says or a servers file does.
+    """Connects to a server that a route names, where a servers file says or the route does.
 
     Raises:
         ServerUnavailable: It is at none of these in time.
@@ -139,7 +139,7 @@ def _connect_to(
     deadline = time.monotonic() + connect_timeout
     while True:
         listed = _listed(servers)
-        for address in dict.fromkeys((ref.address, *listed)):
+        for address in dict.fromkeys((*reversed(listed), ref.address)):  # new ones come last
             transport = GrpcTransport(address)
             try:
                 stats = transport.wait(PROBE_SECONDS)

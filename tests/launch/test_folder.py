@@ -69,13 +69,11 @@ def test_the_servers_file_is_replaced_whole(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["servers.json"]
 
 
-def test_another_number_of_servers_than_there_are_data_of_is_refused(tmp_path):
+def test_the_number_of_servers_is_that_of_the_file(tmp_path):
     folder = JobFolder(tmp_path)
-    folder.check_servers(2)
+    assert folder.num_servers() is None
     folder.write_servers(["h:1", "h:2"])
-    folder.check_servers(2)
-    with pytest.raises(hp.ConfigError, match=r"got 3, and the data of 2 in .*; set number = 2"):
-        folder.check_servers(3)
+    assert folder.num_servers() == 2
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"servers": 2}', '{"server": []}'])
@@ -83,4 +81,4 @@ def test_a_servers_file_that_is_none_is_told(text, tmp_path):
     folder = JobFolder(tmp_path)
     folder.servers_file.write_text(text)
     with pytest.raises(hp.ConfigError, match="a servers file has the key 'servers', got "):
-        folder.check_servers(2)
+        folder.num_servers()

@@ -318,3 +318,63 @@ def test_rows_outlive_their_server_and_the_supervisor(launch):
     with Client(again.servers()) as client:
         np.testing.assert_array_equal(rows(client)[1], gradients)
     assert again.interrupt()[0] == 130
+
+
+# ------------------------------------------------------------------ scaling
+
+COUNTS = TableSpec("rows", dim=1, optimizer=SGD(1.0), initializer=hp.Constant(0.0))
+KEYS = np.arange(500, dtype=np.uint64)
+
+
+def count(client, step):
+    """Pushes -1 to each row, which then holds how often it was pushed; returns the rows."""
+    keys = {"rows": client.route(KEYS)}
+    client.push(keys, {"rows": np.full((len(KEYS), 1), -1, np.float32)}, step=step)
+    return set(client.pull(keys, insert=False)["rows"].ravel().tolist())
+
+
+def test_servers_come_and_go_while_rows_are_pushed(launch, capsys, monkeypatch):
+    job = launch("--wait", servers=2)
+    job.told(1)
+    with Client([f"@{job.dir / 'servers.json'}"]) as client:
+        assert main(["scale", "--servers", "3", str(job.dir)]) == 1
+        assert "wait until training has begun" in capsys.readouterr().err
+        client.attach([COUNTS])
+        assert count(client, 1) == {1}
+        assert main(["scale", "--servers", "3", "--json", str(job.dir)]) == 0
+        done = json.loads(capsys.readouterr().out)
+        assert (done["servers"], done["buckets"], done["failures"]) == (3, 1365, 0)
+        assert count(client, 2) == {2}
+        assert set(client.addresses) == set(job.servers())
+        new = job.process_of("server 2")
+        assert new.address in client.addresses
+        os.kill(new.pid, signal.SIGKILL)
+        job.says(r"server 2 listens again, on .*")
+        assert count(client, 3) == {3}
+        monkeypatch.chdir(job.dir.parent)
+        assert main(["scale", "--servers", "1"]) == 0
+        text = capsys.readouterr().out
+        assert re.match(r"1 servers; 273[01] of 4096 buckets moved in .*, pushes were held", text)
+        assert count(client, 4) == {4}
+        assert client.addresses == tuple(job.servers())
+    assert [each.name for each in job.status().processes] == ["server 0", "worker 0"]
+    assert job.interrupt()[0] == 130
+    job = launch("--wait", servers=2)
+    job.told(1)
+    job.says(r"job job goes on with 1 servers, whose data are in .*, not with 2; .*")
+    with Client(job.servers()) as client:
+        client.attach([COUNTS])
+        assert count(client, 5) == {5}
+    assert job.interrupt()[0] == 130
+
+
+def test_a_job_whose_servers_keep_nothing_cannot_be_scaled(launch, capsys, tmp_path):
+    job = launch("--wait", flags=["--durability", "none"])
+    job.told(1)
+    assert main(["scale", "--servers", "2", str(job.dir)]) == 1
+    assert "where they keep their rows (durability = process)" in capsys.readouterr().err
+    assert main(["scale", "--servers", "0", str(job.dir)]) == 1
+    assert "at least 1 server, got --servers 0" in capsys.readouterr().err
+    assert main(["scale", "--servers", "2", str(tmp_path / "logs")]) == 1
+    assert "or one folder in it has, got none in" in capsys.readouterr().err
+    assert job.interrupt()[0] == 130

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hetero_pipe.client import Rebalanced, ScaleStep
+from hetero_pipe.client import BucketsMoved, ScaleStep
 from hetero_pipe.errors import ConfigError
 from hetero_pipe.launch import find_job, scale_job
 from hetero_pipe.plan import RETRY_SECONDS
@@ -103,7 +103,7 @@ class _Progress:
             print(file=sys.stderr)
 
 
-def _described(done: Rebalanced, num_servers: int) -> dict[str, object]:
+def _described(done: BucketsMoved, num_servers: int) -> dict[str, object]:
     return {
         "servers": num_servers,
         "buckets": done.num_buckets,
@@ -113,7 +113,7 @@ def _described(done: Rebalanced, num_servers: int) -> dict[str, object]:
     }
 
 
-def _text(done: Rebalanced, options: argparse.Namespace) -> str:
+def _text(done: BucketsMoved, options: argparse.Namespace) -> str:
     return (
         f"{options.servers} servers; {done.num_buckets} of 4096 buckets moved in "
         f"{format_seconds(done.seconds)}, pushes were held for "

@@ -8,21 +8,21 @@ from hetero_pipe.client.client import Client
 from hetero_pipe.client.patience import Retry
 from hetero_pipe.client.profile import profile_grpc, profile_route, profile_tables
 from hetero_pipe.client.route import RoutedKeys
-from hetero_pipe.client.scale import Rebalanced, ScaleStep, rebalance, wait_until_left
+from hetero_pipe.client.scale import BucketsMoved, ScaleStep, move_buckets, wait_until_left
 from hetero_pipe.client.status import ERROR_OF
 from ps_server.store import Rows
 
 __all__ = [
     "ERROR_OF",
+    "BucketsMoved",
     "Client",
-    "Rebalanced",
     "Retry",
     "RoutedKeys",
     "Rows",
     "ScaleStep",
+    "move_buckets",
     "profile_grpc",
     "profile_route",
     "profile_tables",
-    "rebalance",
     "wait_until_left",
 ]

@@ -29,7 +29,7 @@ from ps_server.wire import (
     route_from_message,
 )
 
-__all__ = ["Rebalanced", "ScaleStep", "rebalance", "wait_until_left"]
+__all__ = ["BucketsMoved", "ScaleStep", "move_buckets", "wait_until_left"]
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class ScaleStep:
 
 
 @dataclass(frozen=True)
-class Rebalanced:
+class BucketsMoved:
     """What scaling came to.
 
     Attributes:
@@ -80,14 +80,14 @@ class Rebalanced:
     route: Route
 
 
-def rebalance(
+def move_buckets(
     servers: Sequence[str],
     num_owners: int,
     *,
     retry: Retry,
     connect_timeout: float = 40.0,
     on_step: Callable[[ScaleStep], None] = lambda step: None,
-) -> Rebalanced:
+) -> BucketsMoved:
     """Moves buckets until the first servers own equal shares, and the others nothing.
 
     A server that dies meanwhile is waited for, and what was under way begins again.
@@ -117,7 +117,7 @@ def rebalance(
                     patience = Patience(retry)
                     on_step(ScaleStep(num_done, num_left, *ends, held))
                 seconds = time.perf_counter() - start
-                return Rebalanced(num_done, seconds, longest_hold, num_failures, drive.route)
+                return BucketsMoved(num_done, seconds, longest_hold, num_failures, drive.route)
         except ConfigError:
             raise
         except HeteroPipeError as error:

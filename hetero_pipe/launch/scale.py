@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hetero_pipe.client import Rebalanced, Retry, ScaleStep, rebalance, wait_until_left
+from hetero_pipe.client import BucketsMoved, Retry, ScaleStep, move_buckets, wait_until_left
 from hetero_pipe.errors import ConfigError
 from hetero_pipe.launch.control import ask, listens
 from hetero_pipe.launch.status import JobStatus, ProcessStatus, job_status
@@ -46,7 +46,7 @@ def scale_job(
     *,
     retry_seconds: float,
     on_step: Callable[[ScaleStep], None] = lambda step: None,
-) -> Rebalanced:
+) -> BucketsMoved:
     """Brings a job to another number of servers while it trains, and returns what moved.
 
     Interrupted, it is called again: what was begun is finished first.
@@ -68,7 +68,7 @@ def scale_job(
     _wait_for_servers(folder, max(before, num_servers))
     retry = Retry(retry_seconds, np.random.default_rng())
     file = [f"@{folder / 'servers.json'}"]
-    done = rebalance(file, num_servers, retry=retry, on_step=on_step)
+    done = move_buckets(file, num_servers, retry=retry, on_step=on_step)
     if num_servers < before:
         leaving = [each.address for each in _servers(job_status(folder))[num_servers:]]
         if not wait_until_left([each for each in leaving if each], seconds=LEAVE_SECONDS):

@@ -11,7 +11,7 @@ import pytest
 
 from hetero_pipe.client import Client
 from hetero_pipe.client.patience import Retry
-from hetero_pipe.client.scale import rebalance
+from hetero_pipe.client.scale import move_buckets
 from hetero_pipe.client.transport.grpc import GrpcTransport
 from hetero_pipe.errors import ConfigError, ServerError
 from ps_server.route import ServerRef
@@ -125,12 +125,12 @@ def test_rows_are_as_if_buckets_had_stayed_while_servers_come_and_go(durable, th
         training = Training(client, threads)
         training.go_on(3)
         addresses = durable(1)
-        out = rebalance(addresses, 3, retry=patient())
+        out = move_buckets(addresses, 3, retry=patient())
         training.go_on(3)
         assert set(client.addresses) == set(addresses)
-        back = rebalance(addresses, 2, retry=patient())
+        back = move_buckets(addresses, 2, retry=patient())
         training.go_on(3)
-        last = rebalance(addresses[:2], 1, retry=patient())
+        last = move_buckets(addresses[:2], 1, retry=patient())
         training.go_on(3)
         num_steps = training.stop()
         assert client.addresses == (addresses[0],)
@@ -181,9 +181,9 @@ def test_workers_that_push_parts_of_a_step_keep_step_while_buckets_move(durable,
 
     def scale(wait):
         wait(3)
-        rebalance(durable(1), 3, retry=patient())
+        move_buckets(durable(1), 3, retry=patient())
         wait(10)
-        rebalance(addresses, 1, retry=patient())
+        move_buckets(addresses, 1, retry=patient())
 
     expected = in_step(servers(2), threads, num_steps=60)
     assert in_step(addresses, threads, num_steps=60, meanwhile=scale) == expected
@@ -245,7 +245,7 @@ def test_a_driver_that_dies_after_any_call_is_begun_again_and_training_goes_on(
             pass
         drive.close()
         training.go_on(2)  # nobody has to come back for that
-        done = rebalance(addresses, 2, retry=patient())
+        done = move_buckets(addresses, 2, retry=patient())
         training.go_on(2)
         num_steps = training.stop()
         assert rows_of(client) == undisturbed(num_steps)
@@ -266,7 +266,7 @@ def test_a_client_that_had_not_heard_goes_on_without_a_server_that_has_left(tmp_
             client.attach(SPECS)
             step_of(client, 1)
             try:
-                rebalance([stays, servers[1].address], 1, retry=patient())
+                move_buckets([stays, servers[1].address], 1, retry=patient())
             finally:
                 servers[1].__exit__(None, None, None)
             step_of(client, 2)
@@ -277,13 +277,13 @@ def test_a_client_that_had_not_heard_goes_on_without_a_server_that_has_left(tmp_
 def test_servers_that_are_missing_or_hold_nothing_are_named(durable):
     addresses = durable(3)
     with pytest.raises(ConfigError, match=r"got none on .*; wait until training has begun"):
-        rebalance(addresses[:1], 1, retry=patient())
+        move_buckets(addresses[:1], 1, retry=patient())
     with Client(addresses[:2]) as client:
         client.attach(SPECS)
     with pytest.raises(ConfigError, match=f"got none for {addresses[1]} among {addresses[0]}"):
-        rebalance(addresses[:1], 1, retry=patient())
+        move_buckets(addresses[:1], 1, retry=patient())
     with pytest.raises(ConfigError, match="1 to 2 servers, got num_owners=3"):
-        rebalance(addresses[:2], 3, retry=patient())
+        move_buckets(addresses[:2], 3, retry=patient())
 
 
 def test_a_server_without_a_journal_gives_nothing(servers):
@@ -292,5 +292,5 @@ def test_a_server_without_a_journal_gives_nothing(servers):
         client.attach(SPECS)
         impatient = Retry(0.0, np.random.default_rng(0))
         with pytest.raises(ServerError, match="--durability process"):
-            rebalance(addresses, 2, retry=impatient)
+            move_buckets(addresses, 2, retry=impatient)
         step_of(client, 1)

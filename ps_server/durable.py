@@ -15,6 +15,7 @@ import logging
 import os
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
@@ -22,7 +23,7 @@ from typing import Any
 from uuid import uuid4
 
 from ps_server.applied import AppliedState
-from ps_server.change import Change, CreateTable, NotLogged, ReplaceRows
+from ps_server.change import Change, CreateTable, NotLogged
 from ps_server.checkpoint import (
     KEEP,
     Checkpoint,
@@ -53,6 +54,10 @@ FREEZE_SHARE = 0.25  # of the limit
 # After a checkpoint that failed, such as for a full disk, so much more journal is kept before the
 # next is tried.
 RETRY_SHARE = 0.125  # of the limit
+
+# Snapshots that are read at a time, of 16 of a table: making their rows is most of it, and keeps a
+# core busy (benchmarks/recovery).
+NUM_READERS = min(os.cpu_count() or 1, 8)
 
 FORMAT = "ps_server-data-v1"
 
@@ -200,12 +205,19 @@ class Durable:
 
     def _restore(self, checkpoint: Checkpoint) -> None:
         state = checkpoint.state
+        found = []
         for table in state["tables"]:
             spec, route = TableSpec.from_dict(table["spec"]), route_from_json(state["route"])
             self._store.replay(CreateTable(spec, table["id"], route))
-            paths = checkpoint.snapshots[spec.name]
-            rows = tuple(read_snapshot(path, spec) for path in paths)
-            self._store.replay(ReplaceRows(spec.name, rows))
+            found += [(spec, path) for path in checkpoint.snapshots[spec.name]]
+
+        def read(spec: TableSpec, path: Path) -> None:
+            self._store.restore_rows(spec.name, read_snapshot(path, spec))
+
+        # A row is in one of them, so that their order is free.
+        with ThreadPoolExecutor(NUM_READERS, thread_name_prefix="restore") as pool:
+            for done in [pool.submit(read, *each) for each in found]:
+                done.result()
         self._store.workers.restore(_roster_from_json(state["roster"]))
         arrays = checkpoint.arrays
         self._store.applied.restore(AppliedState(arrays["workers"], arrays["sequences"]))

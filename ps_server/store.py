@@ -403,6 +403,13 @@ class Store:
             if isinstance(change, Push):
                 self.workers.replay_push(change.ranks, change.step)
 
+    def restore_rows(self, name: str, rows: Rows) -> None:
+        """Adds rows of a checkpoint to a table; to be called before `keep`.
+
+        Several threads may call it at once, each with rows of other keys.
+        """
+        self._catalog.table(name).import_rows(rows)
+
     def _make(self, change: _TableChange) -> None:
         self._changes.make(change, lambda: self._do(change))
 

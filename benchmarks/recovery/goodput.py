@@ -32,12 +32,14 @@ class Goodput:
     Attributes:
         interval: From one checkpoint of the trainer to the next, seconds.
         failure: What a failure costs, on average, seconds.
-        share: Steps that are done and kept, of those without failures, saves and a journal.
+        share: Steps that are done and kept, of those without failures and saves.
+        with_journal: Of those without a journal, too.
     """
 
     interval: float
     failure: float
     share: float
+    with_journal: float
 
 
 def goodput(costs: Costs, *, mtbf: float, servers: float) -> Goodput:
@@ -46,8 +48,9 @@ def goodput(costs: Costs, *, mtbf: float, servers: float) -> Goodput:
     A server that fails costs the wait alone. A worker costs also what it has trained
     since its newest whole checkpoint, on average half an interval T and a write::
 
-        failure = servers * ride + (1 - servers) * (restart + write + T / 2)
-        share   = (1 - journal_share) * (1 - save / T) * (1 - failure / mtbf)
+        failure      = servers * ride + (1 - servers) * (restart + write + T / 2)
+        share        = (1 - save / T) * (1 - failure / mtbf)
+        with_journal = share * (1 - journal_share)
 
     Args:
         costs: Measured.
@@ -63,5 +66,5 @@ def goodput(costs: Costs, *, mtbf: float, servers: float) -> Goodput:
     interval = max(interval, costs.write)  # one at a time is written
     again = costs.restart + costs.write + interval / 2 if workers else 0.0
     failure = servers * costs.ride + workers * again
-    share = (1 - costs.journal_share) * (1 - costs.save / interval) * (1 - failure / mtbf)
-    return Goodput(interval, failure, max(share, 0.0))
+    share = (1 - costs.save / interval) * max(1 - failure / mtbf, 0.0)
+    return Goodput(interval, failure, share, share * (1 - costs.journal_share))

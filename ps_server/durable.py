@@ -15,7 +15,6 @@ import logging
 import os
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
@@ -36,6 +35,7 @@ from ps_server.checkpoint import (
 from ps_server.journal import Journal, JournalError, first_number, replay
 from ps_server.record import change_from_record, change_to_record, route_from_json, route_to_json
 from ps_server.roster import MemberState, Presence, RosterState
+from ps_server.side_by_side import side_by_side
 from ps_server.snapshot import read_snapshot
 from ps_server.spec import TableSpec
 from ps_server.store import Held, Stopping, Store
@@ -54,10 +54,6 @@ FREEZE_SHARE = 0.25  # of the limit
 # After a checkpoint that failed, such as for a full disk, so much more journal is kept before the
 # next is tried.
 RETRY_SHARE = 0.125  # of the limit
-
-# Snapshots that are read at a time, of 16 of a table: making their rows is most of it, and keeps a
-# core busy (benchmarks/recovery).
-NUM_READERS = min(os.cpu_count() or 1, 8)
 
 FORMAT = "ps_server-data-v1"
 
@@ -211,13 +207,11 @@ class Durable:
             self._store.replay(CreateTable(spec, table["id"], route))
             found += [(spec, path) for path in checkpoint.snapshots[spec.name]]
 
-        def read(spec: TableSpec, path: Path) -> None:
+        def read(each: tuple[TableSpec, Path]) -> None:
+            spec, path = each
             self._store.restore_rows(spec.name, read_snapshot(path, spec))
 
-        # A row is in one of them, so that their order is free.
-        with ThreadPoolExecutor(NUM_READERS, thread_name_prefix="restore") as pool:
-            for done in [pool.submit(read, *each) for each in found]:
-                done.result()
+        side_by_side(read, found)  # a row is in one of them, so that their order is free
         self._store.workers.restore(_roster_from_json(state["roster"]))
         arrays = checkpoint.arrays
         self._store.applied.restore(AppliedState(arrays["workers"], arrays["sequences"]))

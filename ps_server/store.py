@@ -45,9 +45,11 @@ from ps_server.order import Order
 from ps_server.part import Part, mean_of_parts
 from ps_server.roster import RosterState
 from ps_server.route import Route
+from ps_server.side_by_side import side_by_side
 from ps_server.snapshot import (
     MAX_STEP,
     SnapshotError,
+    are_apart,
     buckets_of_snapshot,
     read_snapshot,
     rows_within,
@@ -421,8 +423,11 @@ class Store:
             case ReplaceRows(name, parts):
                 table = self._catalog.table(name)
                 table.clear()
-                for rows in parts:
-                    table.import_rows(rows)
+                if are_apart(parts):
+                    side_by_side(table.import_rows, parts)
+                else:  # of equal keys the last one stays
+                    for rows in parts:
+                        table.import_rows(rows)
             case CreateTable(spec, table_id, route):
                 self._catalog.create(spec, route, table_id=table_id)
             case DropTable(name):
@@ -545,7 +550,7 @@ class Store:
         owned = held.buckets_of(self.id)
         # The rows stay in the files' memory maps, but for those of snapshots that go to several
         # servers.
-        rows = tuple(rows_within(read_snapshot(path, table.spec), owned) for path in paths)
+        rows = side_by_side(lambda path: rows_within(read_snapshot(path, table.spec), owned), paths)
         with self._changes.alone():  # two loads of one table would mix their rows
             self._make(ReplaceRows(name, rows))
         logger.info("loaded table %s: %d rows", name, table.num_rows)

@@ -308,6 +308,25 @@ def test_all_tables_come_back_from_all_files_of_a_checkpoint(tmp_path):
         assert [stats.last_step for stats in store.stats()] == [5, 5]
 
 
+def test_of_equal_keys_in_a_load_the_last_one_stays_also_after_a_kill(tmp_path):
+    paths = []
+    for number in range(3):
+        other = Store()
+        other.create_table(SPECS["ad"], alone(other))
+        gradients = np.full((1, 1), number, np.float32)
+        other.push(other.route.fingerprint, {"ad": (np.zeros(1, np.uint64), gradients)}, step=1)
+        ((_, data),) = other.save(other.route.fingerprint, "ad")
+        paths.append(tmp_path / f"{number}")
+        paths[-1].write_bytes(data)
+        last = pushed_rows(other, "ad").weights
+    with life(tmp_path / "data") as store:
+        store.create_table(SPECS["ad"], alone(store))
+        store.load(store.route.fingerprint, "ad", paths)
+        np.testing.assert_array_equal(pushed_rows(store, "ad").weights, last)
+    with life(tmp_path / "data") as store:
+        np.testing.assert_array_equal(pushed_rows(store, "ad").weights, last)
+
+
 def test_a_snapshot_that_was_never_one_is_an_error_that_names_it(tmp_path):
     folder = tmp_path / "data"
     two_checkpoints(folder)

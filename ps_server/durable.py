@@ -24,7 +24,7 @@ from uuid import uuid4
 import numpy as np
 
 from ps_server.applied import AppliedState
-from ps_server.change import Change, CreateTable, NotLogged, ReplaceRows
+from ps_server.change import Change, CreateTable, NotLogged
 from ps_server.checkpoint import (
     KEEP,
     Checkpoint,
@@ -44,6 +44,7 @@ from ps_server.record import (
     route_from_json,
     route_to_json,
 )
+from ps_server.side_by_side import side_by_side
 from ps_server.snapshot import read_snapshot
 from ps_server.spec import NUM_BUCKETS, TableSpec
 from ps_server.store import Held, Stopping, Store
@@ -210,12 +211,17 @@ class Durable:
 
     def _restore(self, checkpoint: Checkpoint) -> None:
         state = checkpoint.state
+        found = []
         for table in state["tables"]:
             spec, route = TableSpec.from_dict(table["spec"]), route_from_json(state["route"])
             self._store.replay(CreateTable(spec, table["id"], route))
-            paths = checkpoint.snapshots[spec.name]
-            rows = tuple(read_snapshot(path, spec) for path in paths)
-            self._store.replay(ReplaceRows(spec.name, rows))
+            found += [(spec, path) for path in checkpoint.snapshots[spec.name]]
+
+        def read(each: tuple[TableSpec, Path]) -> None:
+            spec, path = each
+            self._store.restore_rows(spec.name, read_snapshot(path, spec))
+
+        side_by_side(read, found)  # a row is in one of them, so that their order is free
         self._restore_share(state)
         self._store.workers.restore(roster_from_json(state["roster"]))
         arrays = checkpoint.arrays

@@ -9,7 +9,7 @@ docs/checkpoint_format.md describes the file. Two lines read one::
 import json
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from ps_server.table import Frozen, Rows, Table
 __all__ = [
     "MAX_STEP",
     "SnapshotError",
+    "are_apart",
     "buckets_of_snapshot",
     "read_snapshot",
     "rows_within",
@@ -153,6 +154,18 @@ def rows_within(rows: Rows, buckets: NDArray[np.intp]) -> Rows:
     if inside.all():
         return rows
     return Rows(*(column[inside] for column in vars(rows).values()))
+
+
+def are_apart(parts: Iterable[Rows]) -> bool:
+    """Whether no two parts have rows of one bucket, and so none of one key."""
+    taken = np.zeros(NUM_BUCKETS, np.bool_)
+    for rows in parts:
+        mine = np.zeros(NUM_BUCKETS, np.bool_)
+        mine[bucket_of(rows.keys)] = True
+        if (mine & taken).any():
+            return False
+        taken |= mine
+    return True
 
 
 def _encode(spec: TableSpec, rows: Rows) -> memoryview:

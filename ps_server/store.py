@@ -46,9 +46,11 @@ from ps_server.moves import Moves, MovesState
 from ps_server.order import Order
 from ps_server.part import Part, mean_of_parts
 from ps_server.route import Route
+from ps_server.side_by_side import side_by_side
 from ps_server.snapshot import (
     MAX_STEP,
     SnapshotError,
+    are_apart,
     buckets_of_snapshot,
     read_snapshot,
     rows_within,
@@ -462,6 +464,13 @@ class Store:
             if isinstance(change, Push):
                 self.workers.replay_push(change.ranks, change.step)
 
+    def restore_rows(self, name: str, rows: Rows) -> None:
+        """Adds rows of a checkpoint to a table; to be called before `keep`.
+
+        Several threads may call it at once, each with rows of other keys.
+        """
+        self._catalog.table(name).import_rows(rows)
+
     def _make(self, change: _TableChange) -> None:
         self._changes.make(change, lambda: self._do(change))
 
@@ -474,8 +483,11 @@ class Store:
                 self.moves.begin_anew()
                 table = self._catalog.table(name)
                 table.clear()
-                for rows in parts:
-                    table.import_rows(rows)
+                if are_apart(parts):
+                    side_by_side(table.import_rows, parts)
+                else:  # of equal keys the last one stays
+                    for rows in parts:
+                        table.import_rows(rows)
             case CreateTable(spec, table_id, route):
                 self.moves.begin_anew()
                 self._catalog.create(spec, route, table_id=table_id)
@@ -619,7 +631,7 @@ class Store:
         (table,), owned = self._catalog.find(route, [name], ids)
         # The rows stay in the files' memory maps, but for those of snapshots that go to several
         # servers.
-        rows = tuple(rows_within(read_snapshot(path, table.spec), owned) for path in paths)
+        rows = side_by_side(lambda path: rows_within(read_snapshot(path, table.spec), owned), paths)
         with self._changes.alone():  # two loads of one table would mix their rows
             self._catalog.find(route, [name], ids)  # buckets may have moved meanwhile
             self._make(ReplaceRows(name, rows))

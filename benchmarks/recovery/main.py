@@ -1,8 +1,8 @@
-"""How soon is a killed server back, and what does its journal cost while it lives?
+"""How soon does a job train again after kill -9, what does a journal cost, and what is left?
 
 Servers are processes of their own on this host. One that keeps a journal
 (--durability process) and one that keeps none take turns, batch by batch, so
-that ratios are of one run.
+that ratios are of one run. Jobs run under `hetero-pipe launch job.toml`.
 """
 
 import argparse
@@ -14,12 +14,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import grpc
 import numpy as np
+from goodput import MTBFS, Costs, goodput
+from job import job_recovery, journal_cost
 
 from ps_server.route import Route, ServerRef
 from ps_server.spec import Adagrad, TableSpec, Uniform
@@ -256,6 +260,41 @@ def while_it_writes_a_checkpoint(num_rows: int) -> dict[str, object]:
     }
 
 
+PARTS = ("push", "train", "checkpoint", "recovery", "job")
+
+
+def jobs_recovery(sizes: Sequence[int], *, quick: bool) -> dict[str, object]:
+    """Kills servers and workers of jobs, and says what share of their time these then train."""
+    with tempfile.TemporaryDirectory(prefix="recovery-") as name:
+        turns = 3 if quick else 10
+        journal = show("journal", journal_cost(Path(name), rows=1_000_000, turns=turns))
+        found = []
+        for rows in sizes:
+            figures = job_recovery(Path(name, f"{rows}"), rows=rows, kills=1 if quick else 2)
+            figures["goodput"] = goodputs(figures, journal)
+            found.append(show("job", figures))
+    return {"journal": journal, "jobs": found}
+
+
+def goodputs(job: dict[str, Any], journal: dict[str, Any]) -> list[dict[str, object]]:
+    """Returns the goodput by mean time between failures and by who fails."""
+    own = job["server_checkpoint"]
+    journal_share = 1 - journal["journal alone"]["steps_of_none"]["median"]
+    journal_share += own["training lost seconds"] / own["seconds until the next"]
+    costs = Costs(
+        ride=job["kill_server"]["seconds"],
+        restart=job["kill_worker"]["seconds"],
+        write=job["save"]["write seconds"],
+        save=max(job["save"]["training lost seconds"], 0.0),
+        journal_share=max(journal_share, 0.0),
+    )
+    return [
+        {"mtbf": name, "servers": share, **asdict(goodput(costs, mtbf=seconds, servers=share))}
+        for name, seconds in MTBFS.items()
+        for share in (1.0, 0.5, 0.0)
+    ]
+
+
 def main() -> None:
     """Measures and prints what was found."""
     parser = argparse.ArgumentParser(
@@ -263,24 +302,25 @@ def main() -> None:
     )
     parser.add_argument("--quick", action="store_true", help="fewer rounds, 1 million rows alone")
     parser.add_argument("--json", action="store_true", help="last line is one JSON object")
-    parser.add_argument(
-        "--only", choices=["push", "train", "checkpoint", "recovery"], help="one part; default: all"
-    )
+    parser.add_argument("--only", choices=PARTS, help="one part; default: all")
     parser.add_argument("--rows", type=int, nargs="+", help="default: 1 and 10 million")
     flags = parser.parse_args()
+    quick, wanted = flags.quick, PARTS if flags.only is None else (flags.only,)
+    sizes = flags.rows or ([1_000_000] if quick else [1_000_000, 10_000_000])
     results: dict[str, object] = {"cores": os.cpu_count()}
-    if flags.only in (None, "push"):
-        results["push"] = show("push", push_cost(20 if flags.quick else 100))
-    if flags.only in (None, "train"):
-        results["train"] = show("train", trainer_cost(1 if flags.quick else 3))
-    if flags.only in (None, "checkpoint"):
-        rows = 1_000_000 if flags.quick else 10_000_000
+    if "push" in wanted:
+        results["push"] = show("push", push_cost(20 if quick else 100))
+    if "train" in wanted:
+        results["train"] = show("train", trainer_cost(1 if quick else 3))
+    if "checkpoint" in wanted:
+        rows = 1_000_000 if quick else 10_000_000
         results["checkpoint"] = show("checkpoint", while_it_writes_a_checkpoint(rows))
-    if flags.only in (None, "recovery"):
-        sizes = flags.rows or ([1_000_000] if flags.quick else [1_000_000, 10_000_000])
+    if "recovery" in wanted:
         results["recovery"] = [
-            show("recovery", recovery(rows, 20 if flags.quick else 100)) for rows in sizes
+            show("recovery", recovery(rows, 20 if quick else 100)) for rows in sizes
         ]
+    if "job" in wanted:
+        results["job"] = jobs_recovery(sizes, quick=quick)
     if flags.json:
         print(json.dumps(results))
 
@@ -289,7 +329,9 @@ def show(title: str, figures: dict[str, object]) -> dict[str, object]:
     """Prints figures, one a line, and returns them."""
     print(title)
     for name, value in figures.items():
-        print(f"  {name:36} {value}", flush=True)
+        items = value if isinstance(value, list) else [value]
+        for item in items:
+            print(f"  {name:36} {item}", flush=True)
     return figures
 
 

@@ -74,7 +74,7 @@ class Job:
             data: Its folder.
             address: HOST:PORT; None is a free port.
         """
-        limit = () if self.journal_limit is None else ("--journal-limit", str(self.journal_limit))
+        limit = () if self.journal_limit is None else ("--journal-limit", f"{self.journal_limit}B")
         durable = ("--durability", self.durability, *limit) if self.is_durable else ()
         return [
             *("-m", "ps_server", "--listen", address or f"{HOST}:0"),

@@ -24,6 +24,7 @@ from hetero_pipe.errors import CheckpointError, RouteMismatch
 from hetero_pipe.nn import (
     Embedding,
     Group,
+    average_statistics,
     dense_state,
     load_dense_state,
     load_random_state,
@@ -92,6 +93,15 @@ class DensePart:
     def state(self) -> dict[str, NDArray[Any]]:
         """Returns copies of the dense state, by name."""
         return dense_state(self._model, self._optimizer)
+
+    def average(self, group: Group) -> None:
+        """Averages what forwards have changed, such as a BatchNorm's statistics, over replicas.
+
+        Raises:
+            Closed: The group was closed.
+            WorkerLost: One is gone.
+        """
+        average_statistics(group, self._model)
 
     def own(self) -> dict[str, Any]:
         """Returns what is this worker's own: the random generators."""

@@ -9,6 +9,7 @@ What a checkpoint has is taken where it stands still::
 A freeze comes when all servers have answered the push of step t and before the push of t+1 is
 sent, so the tables are of the same step as the rest. Of several workers in `sync`, the first one
 freezes: no step is applied without its part. The others give it what is theirs at that step.
+Statistics that forwards move are averaged at the steps that are saved, as at the end of an epoch.
 
 Where workers do not take each step together, or dense workers take it, all of them meet at the
 steps that are saved, as at the end of an epoch, and go on when the checkpoint is written.
@@ -41,7 +42,7 @@ class _Taken:
     """What a worker gives of its dense part, right after it trained a step.
 
     Attributes:
-        own: Of each worker: its random generators, and what forwards have changed.
+        own: Of each worker: its random generators.
         dense: Dense state, of the first worker alone; None if nothing is written.
     """
 
@@ -82,7 +83,8 @@ class Saver:
         self._loop = loop
         self._team = team
         self._dense = dense
-        self._group = Group.solo()
+        self._group = Group.solo()  # of the push stage
+        self._replicas = Group.solo()  # of the dense stage
         self._thread: threading.Thread | None = None
         self._giving_up = threading.Event()
         self._failure: CheckpointError | None = None  # of the latest save between two epochs
@@ -99,6 +101,7 @@ class Saver:
         if self._dense is None:
             return None
         self._group = self._team.groups.readers.branch("saves")
+        self._replicas = self._team.groups.dense.branch("statistics")
         return self
 
     def steps_to_pause(self) -> int | None:
@@ -111,10 +114,17 @@ class Saver:
         """Returns what a checkpoint has of the dense part; None where none is due.
 
         One that is due while another is being written is left out, with a line in the log.
+
+        Raises:
+            Closed: `close` was called.
+            WorkerLost: Another worker is gone.
         """
         if (step + 1) % self._every:
             return None
         assert self._dense is not None, "who pauses does not save beside steps"
+        # Also where it is left out, which the others do not know; and in place, so that a run that
+        # goes on and one that is resumed have the same.
+        self._dense.average(self._replicas)
         own = self._dense.own()
         if self._team.rank > 0:
             return _Taken(own, None)
@@ -154,8 +164,9 @@ class Saver:
         self._thread.start()
 
     def close(self) -> None:
-        """Makes a `keep` that waits for other workers give up."""
+        """Makes a `take` or `keep` that waits for other workers give up."""
         self._group.close()
+        self._replicas.close()
 
     def save(self) -> None:
         """Saves when no step is under way, and returns when that is written.

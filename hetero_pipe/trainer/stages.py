@@ -83,7 +83,7 @@ class StepSaver(Protocol):
         """Takes the rest, once the step is applied and counted, before another one is pushed."""
 
     def close(self) -> None:
-        """Makes a `keep` that waits for other workers give up; called from another thread."""
+        """Makes a wait for other workers give up; called from another thread."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -71,7 +71,7 @@ def test_a_script_is_enough(load, tmp_path):
 def test_servers_are_told_where_their_data_are_and_how_durable(load):
     job = load(FULL.replace('"none"', '"process"'))
     data = ["--data-dir", "d"]
-    durable = ["--durability", "process", "--journal-limit", str(2 * 2**20)]
+    durable = ["--durability", "process", "--journal-limit", "2097152B"]
     listen = ["-m", "ps_server", "--listen"]
     assert job.server_command(Path("d"), address=None) == [*listen, "127.0.0.1:0", *data, *durable]
     job = load(FULL)

@@ -15,12 +15,19 @@ import numpy as np
 import pytest
 
 from ps_server.change import NotLogged, Origin
-from ps_server.checkpoint import CheckpointError, checkpoint_numbers
+from ps_server.checkpoint import (
+    CheckpointError,
+    Contents,
+    checkpoint_numbers,
+    newest_checkpoint,
+    write_checkpoint,
+)
 from ps_server.daemon import run
 from ps_server.durable import Durable, Identity, refuse_data
 from ps_server.journal import JournalError
 from ps_server.keys import bucket_of
 from ps_server.route import Route, ServerRef
+from ps_server.snapshot import SnapshotError
 from ps_server.spec import SGD, Adagrad, Adam, TableSpec
 from ps_server.store import Stopping, Store
 from ps_server.wire import ps_pb2, ps_pb2_grpc, route_to_message, spec_to_message
@@ -302,6 +309,51 @@ def test_an_older_checkpoint_and_the_journal_make_up_for_one_that_is_damaged(tmp
     with life(tmp_path / "data") as store:
         assert state_of(store) == expected
     assert str(path) in caplog.text
+
+
+def test_all_tables_come_back_from_all_files_of_a_checkpoint(tmp_path):
+    folder = tmp_path / "data"
+    with life(folder) as store:
+        for name in ("user", "item"):
+            store.create_table(SPECS[name], alone(store))
+        keys = np.arange(300, dtype=np.uint64)
+        gradients = {n: (keys, np.ones((300, SPECS[n].dim), np.float32)) for n in ("user", "item")}
+        store.push(store.route.fingerprint, gradients, step=5)
+        store.durable._write_checkpoint()
+        expected = state_of(store)
+    assert {len(list(path.iterdir())) for path in folder.rglob("tables/*")} == {16}
+    with life(folder) as store:
+        assert state_of(store) == expected
+        assert [stats.last_step for stats in store.stats()] == [5, 5]
+
+
+def test_of_equal_keys_in_a_load_the_last_one_stays_also_after_a_kill(tmp_path):
+    paths = []
+    for number in range(3):
+        other = Store()
+        other.create_table(SPECS["ad"], alone(other))
+        gradients = np.full((1, 1), number, np.float32)
+        other.push(other.route.fingerprint, {"ad": (np.zeros(1, np.uint64), gradients)}, step=1)
+        ((_, data),) = other.save(other.route.fingerprint, "ad")
+        paths.append(tmp_path / f"{number}")
+        paths[-1].write_bytes(data)
+        last = pushed_rows(other, "ad").weights
+    with life(tmp_path / "data") as store:
+        store.create_table(SPECS["ad"], alone(store))
+        store.load(store.route.fingerprint, "ad", paths)
+        np.testing.assert_array_equal(pushed_rows(store, "ad").weights, last)
+    with life(tmp_path / "data") as store:
+        np.testing.assert_array_equal(pushed_rows(store, "ad").weights, last)
+
+
+def test_a_snapshot_that_was_never_one_is_an_error_that_names_it(tmp_path):
+    folder = tmp_path / "data"
+    two_checkpoints(folder)
+    found = newest_checkpoint(folder / "checkpoints", first_record=1)
+    tables = [("user", [("buckets-0000-4095.arrow", b"it is as it was written")])]
+    write_checkpoint(folder / "checkpoints", 8, Contents(found.state, found.arrays, tables))
+    with pytest.raises(SnapshotError, match="0008/tables/user/buckets-0000"), life(folder):
+        pass
 
 
 def test_what_nothing_makes_up_for_is_an_error_that_names_the_file(tmp_path):

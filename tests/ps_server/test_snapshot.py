@@ -9,6 +9,7 @@ import pytest
 from ps_server.keys import bucket_of
 from ps_server.snapshot import (
     SnapshotError,
+    are_apart,
     buckets_of_snapshot,
     read_snapshot,
     rows_within,
@@ -276,3 +277,13 @@ def test_rows_in_several_batches_are_read(one_file):
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, whole.schema) as writer:
         writer.write_table(whole, max_chunksize=1)
     assert columns(read_snapshot(path, table.spec)) == expected
+
+
+def test_parts_are_apart_if_no_two_of_them_have_rows_of_one_bucket():
+    table = filled(num_keys=40_000)
+    first, second, third = (table.export_rows(*each) for each in ((0, 10), (10, 20), (20, 30)))
+    assert are_apart([])
+    assert are_apart([first])
+    assert are_apart([third, first, second])
+    for parts in ([first, first], [first, second, first], [first, table.export_rows(9, 10)]):
+        assert not are_apart(parts)

@@ -40,7 +40,7 @@ class SnapshotError(Exception):
 
 
 def snapshots(
-    table: Table, owned: range, *, frozen: Frozen | None = None
+    table: Table, owned: range, *, frozen: Frozen | None = None, release: bool = False
 ) -> Iterator[tuple[str, memoryview]]:
     """Yields the file name and content of each snapshot of a table.
 
@@ -52,11 +52,15 @@ def snapshots(
         frozen: Of the table: its rows of one moment are saved. None saves those of
             now: of one moment for each row, but pushes that run meanwhile may be in
             one row and not in another.
+        release: Whether frozen rows are let go as soon as they are in a snapshot, so
+            that pushes need not copy them any more. They can be read once then.
     """
     for first in range(0, NUM_BUCKETS, BUCKETS_PER_SNAPSHOT):
         start, stop = max(first, owned.start), min(first + BUCKETS_PER_SNAPSHOT, owned.stop)
         if start < stop:
             rows = (frozen or table).export_rows(start, stop)
+            if frozen is not None and release:
+                frozen.release_buckets(stop)
             if len(rows.keys):
                 yield f"buckets-{start:04d}-{stop - 1:04d}.arrow", _encode(table.spec, rows)
 

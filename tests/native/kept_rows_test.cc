@@ -28,22 +28,24 @@ TEST(RowsAreWantedOnceAndFoundAsTheyWere) {
   }
   Arena copies;
   KeptRows kept(&copies, layout, kStripeTop);
-  CHECK(!kept.Wants(slots[0]));
+  CHECK(!kept.Wants(HashOfKey(0), slots[0]));
   kept.Reserve(0);
-  CHECK(!kept.Freeze(list.end()));  // no room: nothing is wanted yet
-  CHECK(!kept.Wants(slots[0]));
+  CHECK(!kept.Freeze(list.end(), BucketRange(0, kNumBuckets)));  // no room: nothing is wanted yet
+  CHECK(!kept.Wants(HashOfKey(0), slots[0]));
   kept.Reserve(list.end());
-  CHECK(kept.Freeze(list.end()));
-  CHECK(!kept.Wants(list.Next(false)));
+  CHECK(kept.Freeze(list.end(), BucketRange(0, kNumBuckets)));
+  CHECK(!kept.Wants(0, list.Next(false)));
   CHECK_EQ(copies.BytesAllocated(), 0u);
   std::mt19937_64 random(2);
   std::map<uint32_t, bool> is_kept;
   for (int i = 0; i < 4'000; ++i) {
     const uint32_t row = random() % kNumRows;
-    CHECK_EQ(kept.Wants(slots[row]), !is_kept[row]);
+    CHECK_EQ(kept.Wants(HashOfKey(row), slots[row]), !is_kept[row]);
     if (!is_kept[row]) kept.Keep(HashOfKey(row), slots[row], list.At(slots[row]));
     is_kept[row] = true;
     write(slots[row], -1.0f);
+  }
+  while (kept.IndexCopies(100)) {
   }
   for (uint32_t row = 0; row < kNumRows; ++row) {
     const RowRef found = kept.Find(HashOfKey(row));

@@ -31,7 +31,11 @@ __all__ = [
 ]
 
 FORMAT = "hetero_pipe-snapshot-v1"
-BUCKETS_PER_SNAPSHOT = 256
+BUCKETS_PER_SNAPSHOT = 256  # at most
+
+# At most, of weights and state. Blocks up to 32 MiB are kept by who frees them (memory.py): larger
+# ones are the kernel's again, which holds up all threads for milliseconds (benchmarks/freeze).
+SNAPSHOT_BYTES = 32 << 20
 MAX_STEP = 2**32 - 1
 
 
@@ -40,11 +44,16 @@ class SnapshotError(Exception):
 
 
 def snapshots(
-    table: Table, owned: range, *, frozen: Frozen | None = None, release: bool = False
+    table: Table,
+    owned: range,
+    *,
+    frozen: Frozen | None = None,
+    release: bool = False,
+    max_bytes: int = SNAPSHOT_BYTES,
 ) -> Iterator[tuple[str, memoryview]]:
     """Yields the file name and content of each snapshot of a table.
 
-    Memory is that of one snapshot: a sixteenth of the table if it is whole here.
+    Memory is that of one snapshot, and 8 bytes a row.
 
     Args:
         table: What to save.
@@ -54,11 +63,19 @@ def snapshots(
             one row and not in another.
         release: Whether frozen rows are let go as soon as they are in a snapshot, so
             that pushes need not copy them any more. They can be read once then.
+        max_bytes: Of the weights and state in a snapshot, if all buckets had equally
+            many rows: of a large table it has fewer buckets, but never less than one.
     """
-    for first in range(0, NUM_BUCKETS, BUCKETS_PER_SNAPSHOT):
-        start, stop = max(first, owned.start), min(first + BUCKETS_PER_SNAPSHOT, owned.stop)
+    source = frozen or table
+    bytes_of_row = 4 * table.spec.dim * (1 + table.spec.optimizer.state_per_weight)
+    bytes_of_bucket = source.num_rows * bytes_of_row / max(len(owned), 1)
+    num_buckets = BUCKETS_PER_SNAPSHOT
+    while num_buckets > 1 and num_buckets * bytes_of_bucket > max_bytes:
+        num_buckets //= 2
+    for first in range(0, NUM_BUCKETS, num_buckets):
+        start, stop = max(first, owned.start), min(first + num_buckets, owned.stop)
         if start < stop:
-            rows = (frozen or table).export_rows(start, stop)
+            rows = source.export_rows(start, stop)
             if frozen is not None and release:
                 frozen.release_buckets(stop)
             if len(rows.keys):

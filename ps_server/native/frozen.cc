@@ -44,9 +44,10 @@ std::vector<uint64_t> Frozen::KeysOf(const BucketRange& buckets) {
   std::vector<uint64_t> keys;
   std::lock_guard<std::mutex> lock(mutex_);
   if (!buckets_.Has(buckets)) {
-    throw std::invalid_argument("rows are exported before they are let go, and those of buckets below " +
-                                std::to_string(buckets_.first()) + " are, got first_bucket=" +
-                                std::to_string(buckets.first()));
+    throw std::invalid_argument(
+        "rows are exported before they are released, and those of buckets below " +
+        std::to_string(buckets_.first()) +
+        " are, got first_bucket=" + std::to_string(buckets.first()));
   }
   if (!is_listed_) List();
   is_listed_ = true;
@@ -85,7 +86,7 @@ void Frozen::ReleaseBuckets(int64_t end_bucket) {
   if (gone.end() <= buckets_.first()) return;
   buckets_ = BucketRange(std::min(gone.end(), buckets_.end()), buckets_.end());
   for (size_t i = 0; i < stripes_.size(); ++i) stripes_[i]->Narrow(rows_[i].get(), buckets_);
-  for (size_t i = 0; i < gone.end() / kBucketsPerGroup; ++i) groups_[i] = {};
+  for (size_t i = 0; i < gone.end() / kBucketsPerGroup; ++i) std::vector<uint64_t>().swap(groups_[i]);
 }
 
 size_t Frozen::num_rows() const {

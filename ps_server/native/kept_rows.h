@@ -14,7 +14,8 @@
 // reads the copies, so that pushes do not wait for an index to grow.
 //
 // Owns the bits; copies, hashes and index are blocks of the arena, which outlives
-// it: a push that asks malloc for memory may wait for who faults in the arena's. Not thread-safe; the lock of the stripe guards it.
+// it: a push that asks malloc for memory may wait for who faults in the arena's. Not thread-safe;
+// the lock of the stripe guards it.
 //
 // Invariants:
 //   1. A slot below the end names the row that it named at the freeze, or none: who
@@ -55,8 +56,7 @@ class KeptRows {
 
   // Whether a row belongs to the frozen state and is not kept.
   bool Wants(uint64_t hash, uint32_t slot) const {
-    return slot < end_ && buckets_.HasBucketOf(hash) &&
-           (is_kept_[slot / 64] >> slot % 64 & 1) == 0;
+    return slot < end_ && buckets_.HasBucketOf(hash) && (is_kept_[slot / 64] >> slot % 64 & 1) == 0;
   }
 
   // Whether the row of a slot was there at the freeze.

@@ -18,7 +18,9 @@ Frozen::Frozen(const RowLayout& layout, const Stripes& stripes, int64_t last_ste
 }
 
 void Frozen::List() {
-  for (std::vector<uint64_t>& group : groups_) group.reserve(num_rows() / kNumGroups * 17 / 16);
+  for (size_t i = buckets_.first() / kBucketsPerGroup; i * kBucketsPerGroup < buckets_.end(); ++i) {
+    groups_[i].reserve(num_rows() / kNumGroups * 17 / 16);
+  }
   std::vector<uint64_t> hashes;
   // A row that goes meanwhile is in the first list, or among the copies by the second.
   for (const bool is_kept : {false, true}) {
@@ -51,8 +53,7 @@ std::vector<uint64_t> Frozen::KeysOf(const BucketRange& buckets) {
   }
   if (!is_listed_) List();
   is_listed_ = true;
-  for (size_t i = buckets.first() / kBucketsPerGroup;
-       i < kNumGroups && i * kBucketsPerGroup < buckets.end(); ++i) {
+  for (size_t i = buckets.first() / kBucketsPerGroup; i * kBucketsPerGroup < buckets.end(); ++i) {
     for (uint64_t hash : groups_[i]) {
       if (buckets.HasBucketOf(hash)) keys.push_back(KeyOfHash(hash));
     }

@@ -13,13 +13,13 @@
 // Who changes a row copies it and no more: its place in the index is made by who
 // reads the copies, so that pushes do not wait for an index to grow.
 //
-// Owns the bits; copies, hashes and index are blocks of the arena, which outlives
-// it: a push that asks malloc for memory may wait for who faults in the arena's. Not thread-safe;
-// the lock of the stripe guards it.
+// Owns the bits; copies, hashes and index are blocks of the arena, which outlives it: a push
+// that asks malloc for memory may wait for who faults in the arena's. Not thread-safe; the lock
+// of the stripe guards it.
 //
 // Invariants:
 //   1. A slot below the end names the row that it named at the freeze, or none: who
-//      frees it has its row kept before, and no freed one is used again meanwhile.
+//      frees that of a wanted row has it kept before, and no freed one is used again meanwhile.
 //   2. A row is kept once, with its bit, its copy, its hash and, if that is one of the first
 //      num_indexed_, its entry in the index.
 
@@ -84,7 +84,7 @@ class KeptRows {
     return copy == Index::kMissing ? RowRef{nullptr, nullptr} : copies_.At(copy);
   }
 
-  // Names the copies by the hashes of all that is kept. REQUIRES: all are indexed.
+  // Names the copies that are indexed by their hashes.
   const Index& index() const { return index_; }
 
   // The size of all that is not the arena's, in bytes.

@@ -87,7 +87,8 @@ void Frozen::ReleaseBuckets(int64_t end_bucket) {
   if (gone.end() <= buckets_.first()) return;
   buckets_ = BucketRange(std::min(gone.end(), buckets_.end()), buckets_.end());
   for (size_t i = 0; i < stripes_.size(); ++i) stripes_[i]->Narrow(rows_[i].get(), buckets_);
-  for (size_t i = 0; i < gone.end() / kBucketsPerGroup; ++i) std::vector<uint64_t>().swap(groups_[i]);
+  for (size_t i = 0; i < gone.end() / kBucketsPerGroup; ++i)
+    std::vector<uint64_t>().swap(groups_[i]);
 }
 
 size_t Frozen::num_rows() const {

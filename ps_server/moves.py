@@ -238,7 +238,7 @@ class Moves:
         def pieces() -> Iterator[tuple[str, Iterator[tuple[str, memoryview]]]]:
             with held:
                 for table, rows in zip(tables, frozen, strict=True):
-                    yield table.spec.name, snapshots(table, moving, frozen=rows)
+                    yield table.spec.name, snapshots(table, moving, frozen=rows, release=True)
 
         return Copied(move, pieces())
 

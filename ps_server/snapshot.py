@@ -32,7 +32,11 @@ __all__ = [
 ]
 
 FORMAT = "hetero_pipe-snapshot-v1"
-BUCKETS_PER_SNAPSHOT = 256
+BUCKETS_PER_SNAPSHOT = 256  # at most
+
+# At most, of weights and state. Blocks up to 32 MiB are kept by who frees them (memory.py): larger
+# ones are the kernel's again, which holds up all threads for milliseconds (benchmarks/freeze).
+SNAPSHOT_BYTES = 32 << 20
 MAX_STEP = 2**32 - 1
 
 
@@ -41,14 +45,18 @@ class SnapshotError(Exception):
 
 
 def snapshots(
-    table: Table, owned: NDArray[np.intp], *, frozen: Frozen | None = None
+    table: Table,
+    owned: NDArray[np.intp],
+    *,
+    frozen: Frozen | None = None,
+    release: bool = False,
+    max_bytes: int = SNAPSHOT_BYTES,
 ) -> Iterator[tuple[str, memoryview]]:
     """Yields the file name and content of each snapshot of a table.
 
     A name has the first and the last of the snapshot's buckets. Those between may
     be another server's, but the first is no other's: names are unique among all
-    servers of a route. Memory is that of one snapshot: a sixteenth of the table if
-    it is whole here.
+    servers of a route. Memory is that of one snapshot, and 8 bytes a row.
 
     Args:
         table: What to save.
@@ -56,12 +64,24 @@ def snapshots(
         frozen: Of the table: its rows of one moment are saved. None saves those of
             now: of one moment for each row, but pushes that run meanwhile may be in
             one row and not in another.
+        release: Whether frozen rows are let go as soon as they are in a snapshot, so
+            that pushes need not copy them any more. They can be read once then.
+        max_bytes: Of the weights and state in a snapshot, if all buckets had equally
+            many rows: of a large table it has fewer buckets, but never less than one.
     """
-    starts = np.arange(0, NUM_BUCKETS, BUCKETS_PER_SNAPSHOT)
+    source = frozen or table
+    bytes_of_row = 4 * table.spec.dim * (1 + table.spec.optimizer.state_per_weight)
+    bytes_of_bucket = source.num_rows * bytes_of_row / max(len(owned), 1)
+    num_buckets = BUCKETS_PER_SNAPSHOT
+    while num_buckets > 1 and num_buckets * bytes_of_bucket > max_bytes:
+        num_buckets //= 2
+    starts = np.arange(0, NUM_BUCKETS, num_buckets)
     for buckets in np.split(owned, np.searchsorted(owned, starts[1:])):
         if buckets.size:
             first, last = int(buckets[0]), int(buckets[-1])
-            rows = rows_within((frozen or table).export_rows(first, last + 1), buckets)
+            rows = rows_within(source.export_rows(first, last + 1), buckets)
+            if frozen is not None and release:
+                frozen.release_buckets(last + 1)
             if len(rows.keys):
                 yield f"buckets-{first:04d}-{last:04d}.arrow", _encode(table.spec, rows)
 

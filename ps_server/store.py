@@ -101,8 +101,8 @@ class HeldTable:
     frozen: Frozen
 
     def snapshots(self) -> Iterator[tuple[str, memoryview]]:
-        """Returns the file name and content of each snapshot of its rows."""
-        return snapshots(self.table, self.buckets, frozen=self.frozen)
+        """Returns the file name and content of each snapshot of its rows, once."""
+        return snapshots(self.table, self.buckets, frozen=self.frozen, release=True)
 
 
 @dataclass(frozen=True, eq=False)

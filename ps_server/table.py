@@ -154,7 +154,7 @@ class Table:
 
         Takes microseconds a stripe, whatever the number of rows. From then on a
         row that changes is copied first, once: a push of such rows takes longer
-        (benchmarks/recovery), and memory grows by what is copied. May be frozen
+        (benchmarks/freeze), and memory grows by what is copied. May be frozen
         more than once at a time, for copies of each.
 
         A push or import that runs beside the call may be in it in part: for a
@@ -221,17 +221,30 @@ class Frozen:
         """Returns a copy of the rows of buckets `[first_bucket, end_bucket)`.
 
         As `Table.export_rows`, but of the moment of the freeze, also when it is
-        called again. Pulls and pushes wait for it for microseconds.
+        called again. Pulls and pushes wait for it for microseconds. The first call
+        reads the whole index, and keeps the keys: 8 bytes a row.
 
         Raises:
-            ValueError: Not `0 <= first_bucket <= end_bucket <= NUM_BUCKETS`.
+            ValueError: Not `0 <= first_bucket <= end_bucket <= NUM_BUCKETS`, or
+                buckets of them were released.
             RuntimeError: It was released.
         """
         return Rows(*self._held().export_rows(first_bucket, end_bucket))
 
+    def release_buckets(self, end_bucket: int) -> None:
+        """Lets the rows of buckets below `end_bucket` go, which have been exported.
+
+        Pushes copy them no more. An export of them is refused from now on.
+
+        Raises:
+            ValueError: Not `0 <= end_bucket <= NUM_BUCKETS`.
+            RuntimeError: All of it was released.
+        """
+        self._held().release_buckets(end_bucket)
+
     @property
     def memory_bytes(self) -> int:
-        """Bytes of the rows that were copied so far, and of what finds them.
+        """Bytes of the rows that were copied so far, and of what finds rows.
 
         Raises:
             RuntimeError: It was released.

@@ -196,7 +196,7 @@ FrozenPointer Freeze(const Table& table) {
 
 // Of a Table, or of one that is Frozen.
 template <typename From>
-py::tuple ExportRows(const From& table, int64_t first_bucket, int64_t end_bucket) {
+py::tuple ExportRows(From& table, int64_t first_bucket, int64_t end_bucket) {
   py::array_t<uint64_t> keys, steps;
   py::array_t<uint32_t> num_pushes;
   py::array_t<float> weights, state;
@@ -359,7 +359,7 @@ PYBIND11_MODULE(_native, module) {
       .def("pull", &Pull, arg("keys"), arg("insert"), arg("out") = py::none())
       .def("push", &Push, arg("keys"), arg("gradients"), arg("step"))
       .def("freeze", &Freeze, py::keep_alive<0, 1>())
-      .def("export_rows", &ExportRows<Table>, arg("first_bucket"), arg("end_bucket"))
+      .def("export_rows", &ExportRows<const Table>, arg("first_bucket"), arg("end_bucket"))
       .def("drop_buckets", &Table::DropBuckets, arg("first_bucket"), arg("end_bucket"),
            py::call_guard<py::gil_scoped_release>())
       .def("import_rows", &ImportRows, arg("keys"), arg("weights"), arg("state"), arg("num_pushes"),
@@ -371,6 +371,8 @@ PYBIND11_MODULE(_native, module) {
 
   py::class_<Frozen, FrozenPointer>(module, "Frozen", py::module_local())
       .def("export_rows", &ExportRows<Frozen>, arg("first_bucket"), arg("end_bucket"))
+      .def("release_buckets", &Frozen::ReleaseBuckets, arg("end_bucket"),
+           py::call_guard<py::gil_scoped_release>())
       .def("num_rows", &Frozen::num_rows)
       .def("memory_bytes", &Frozen::memory_bytes, py::call_guard<py::gil_scoped_release>())
       .def("last_step", &Frozen::last_step);

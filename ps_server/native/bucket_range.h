@@ -24,6 +24,14 @@ class BucketRange {
     end_ = static_cast<uint32_t>(end);
   }
 
+  uint32_t first() const { return first_; }
+  uint32_t end() const { return end_; }
+
+  // Whether the buckets of another range are all within this one.
+  bool Has(const BucketRange& other) const {
+    return other.first_ == other.end_ || (first_ <= other.first_ && other.end_ <= end_);
+  }
+
   bool HasBucketOf(uint64_t hash) const {
     const uint32_t bucket = BucketOfHash(hash);
     return first_ <= bucket && bucket < end_;

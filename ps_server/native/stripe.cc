@@ -75,7 +75,7 @@ void Stripe::Push(const Merge& merge, const Optimizer::Update& update, uint32_t 
     PrefetchLines(found.row.weights, row_bytes);
     Prefetch(found.row.meta);
     PrefetchLines(merge.gradient(item), gradient_bytes);
-    PrefetchKept(item.hash, found.slot);
+    PrefetchKept(found.slot);
   };
   const auto use = [&](const Item& item, const Found& found) {
     WillChange(item.hash, found);
@@ -102,9 +102,7 @@ void Stripe::Import(Items items, const ConstRowColumns& rows) {
   const Index& index = content_->index;
   const auto ahead = [&](uint64_t hash) { index.Prefetch(hash); };
   const auto find = [&](size_t i) { return At(FindOrInsert(items.first[i].hash)); };
-  const auto load = [&](const Item& item, const Found& found) {
-    PrefetchKept(item.hash, found.slot);
-  };
+  const auto load = [&](const Item&, const Found& found) { PrefetchKept(found.slot); };
   ForEachRow(items, ahead, find, load, [&](const Item& item, const Found& found) {
     WillChange(item.hash, found);
     const RowRef row = found.row;
@@ -120,14 +118,14 @@ Stripe::Frozen::Frozen(Stripe* stripe, Arena* copies)
 
 Stripe::Frozen::~Frozen() { stripe_->Release(this); }
 
-std::unique_ptr<Stripe::Frozen> Stripe::Freeze(Arena* copies) {
+std::unique_ptr<Stripe::Frozen> Stripe::Freeze(Arena* copies, const BucketRange& buckets) {
   std::unique_ptr<Frozen> frozen(new Frozen(this, copies));  // the constructor is ours alone
   size_t end = 0;
   for (;;) {
     frozen->kept_.Reserve(end + end / 8);  // without the lock, as it takes time: rows may come
     std::lock_guard<std::mutex> lock(mutex_);
     end = content_->rows.end();
-    if (!frozen->kept_.Freeze(content_->rows.end())) continue;
+    if (!frozen->kept_.Freeze(content_->rows.end(), buckets)) continue;
     frozen_.push_back(frozen.get());
     frozen->content_ = content_;
     frozen->num_rows_ = content_->num_rows;
@@ -140,23 +138,34 @@ void Stripe::Release(const Frozen* frozen) {
   frozen_.erase(std::remove(frozen_.begin(), frozen_.end(), frozen), frozen_.end());
 }
 
+void Stripe::Narrow(Frozen* frozen, const BucketRange& buckets) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  frozen->kept_.Narrow(buckets);
+}
+
+bool Stripe::IndexCopies(Frozen* frozen, size_t max_copies) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return frozen->kept_.IndexCopies(max_copies);
+}
+
 bool Stripe::List(const Frozen& frozen, bool is_kept, size_t segment, const BucketRange& buckets,
-                  std::vector<uint64_t>* keys) const {
+                  std::vector<uint64_t>* hashes) const {
   std::lock_guard<std::mutex> lock(mutex_);
   const Index& index = is_kept ? frozen.kept_.index() : frozen.content_->index;
   if (segment >= index.num_segments()) return false;
   index.ForEach(segment, [&](uint64_t hash, uint32_t slot) {
     if (!is_kept && !frozen.kept_.IsOfFreeze(slot)) return;
-    if (buckets.HasBucketOf(hash)) keys->push_back(KeyOfHash(hash));
+    if (buckets.HasBucketOf(hash)) hashes->push_back(hash);
   });
   return segment + 1 < index.num_segments();
 }
 
-void Stripe::Export(const Frozen& frozen, Items items, const RowColumns& out) const {
+void Stripe::Export(Frozen* frozen, Items items, const RowColumns& out) {
   const size_t dim = rules_->layout.dim(), num_state = rules_->layout.num_state();
   std::lock_guard<std::mutex> lock(mutex_);
-  const Content& content = *frozen.content_;
-  const KeptRows& kept = frozen.kept_;
+  frozen->kept_.IndexCopies(SIZE_MAX);
+  const Content& content = *frozen->content_;
+  const KeptRows& kept = frozen->kept_;
   const auto ahead = [&](uint64_t hash) {
     content.index.Prefetch(hash);
     kept.Prefetch(hash);
@@ -164,7 +173,7 @@ void Stripe::Export(const Frozen& frozen, Items items, const RowColumns& out) co
   const auto find = [&](size_t i) -> Found {
     const uint64_t hash = items.first[i].hash;
     const uint32_t slot = content.index.Find(hash);
-    if (kept.Wants(slot)) return {slot, content.rows.At(slot)};
+    if (kept.Wants(hash, slot)) return {slot, content.rows.At(slot)};
     return {slot, kept.Find(hash)};
   };
   const auto load = [&](const Item&, const Found& found) {
@@ -252,15 +261,13 @@ Stripe::Found Stripe::At(uint32_t slot) const {
   return {slot, content_->rows.At(slot)};
 }
 
-void Stripe::PrefetchKept(uint64_t hash, uint32_t slot) const {
-  for (const Frozen* const frozen : frozen_) {
-    if (frozen->kept_.Wants(slot)) frozen->kept_.Prefetch(hash);
-  }
+void Stripe::PrefetchKept(uint32_t slot) const {
+  for (const Frozen* const frozen : frozen_) frozen->kept_.PrefetchIsKept(slot);
 }
 
 void Stripe::WillChange(uint64_t hash, const Found& found) {
   for (Frozen* const frozen : frozen_) {
-    if (frozen->kept_.Wants(found.slot)) frozen->kept_.Keep(hash, found.slot, found.row);
+    if (frozen->kept_.Wants(hash, found.slot)) frozen->kept_.Keep(hash, found.slot, found.row);
   }
 }
 

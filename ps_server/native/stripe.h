@@ -92,19 +92,28 @@ class Stripe {
     size_t num_rows_ = 0;
   };
 
-  // Freezes the rows as they are. Copies go to `copies`. Holds the lock for a moment
-  // that does not depend on how many rows there are.
-  std::unique_ptr<Frozen> Freeze(Arena* copies);
+  // Freezes the rows of some buckets as they are. Copies go to `copies`. Holds the lock for a
+  // moment that does not depend on how many rows there are.
+  std::unique_ptr<Frozen> Freeze(Arena* copies, const BucketRange& buckets);
 
-  // Appends the keys of frozen rows of some buckets that the index or, with `is_kept`,
-  // that of the copies has in its segment of this number; returns whether there is one
-  // of a higher number. The segments of the index in their order, then those of the copies, are
-  // all rows, each at least once, in no order.
+  // Lets go the frozen rows of all other buckets than these.
+  void Narrow(Frozen* frozen, const BucketRange& buckets);
+
+  // Indexes up to `max_copies` of the rows that were copied since the last call; returns
+  // whether there are more.
+  bool IndexCopies(Frozen* frozen, size_t max_copies);
+
+  // Appends the hashes of the keys of frozen rows of some buckets that the index or, with
+  // `is_kept`, that of the copies has in its segment of this number; returns whether there is
+  // one of a higher number. The segments of the index in their order, then those of the
+  // copies, when all that were made before have been indexed, are all rows, each at least
+  // once, in no order.
   bool List(const Frozen& frozen, bool is_kept, size_t segment, const BucketRange& buckets,
-            std::vector<uint64_t>* keys) const;
+            std::vector<uint64_t>* hashes) const;
 
   // Copies the frozen row of each item, all of which were listed, to out[item.position].
-  void Export(const Frozen& frozen, Items items, const RowColumns& out) const;
+  // Indexes all copies: a matter of those since the last IndexCopies.
+  void Export(Frozen* frozen, Items items, const RowColumns& out);
 
   // Removes the rows of some buckets that the index has in its segment of this number,
   // and leaves their memory to new ones; returns whether there is a segment of a higher number.
@@ -159,7 +168,7 @@ class Stripe {
   uint32_t FindOrInsert(uint64_t hash);
   uint32_t Insert(uint64_t hash);
   Found At(uint32_t slot) const;
-  void PrefetchKept(uint64_t hash, uint32_t slot) const;
+  void PrefetchKept(uint32_t slot) const;
   void WillChange(uint64_t hash, const Found& found);
 
   const RowRules* const rules_;

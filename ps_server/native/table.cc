@@ -84,7 +84,8 @@ void Table::Import(const ConstRowColumns& rows, size_t n) {
 }
 
 std::unique_ptr<Frozen> Table::Freeze() const {
-  return std::make_unique<Frozen>(rules_.layout, stripes_, last_step());
+  return std::make_unique<Frozen>(rules_.layout, stripes_, last_step(),
+                                  BucketRange(0, kNumBuckets));
 }
 
 void Table::DropBuckets(int64_t first_bucket, int64_t end_bucket) {

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "arena.h"
+#include "bucket_range.h"
 #include "frozen.h"
 #include "recent_pulls.h"
 #include "row.h"
@@ -59,10 +60,11 @@ class Table {
   // REQUIRES: what is returned goes before the table does.
   std::unique_ptr<Frozen> Freeze() const;
 
-  // Freezes the table for one Export. See there.
+  // Freezes the buckets for one Export. See there.
   void Export(int64_t first_bucket, int64_t end_bucket,
               const std::function<RowColumns(size_t)>& allocate) const {
-    Freeze()->Export(first_bucket, end_bucket, allocate);
+    Frozen(rules_.layout, stripes_, last_step(), BucketRange(first_bucket, end_bucket))
+        .Export(first_bucket, end_bucket, allocate);
   }
 
   // Drops the rows of buckets [first_bucket, end_bucket) and leaves their memory to new

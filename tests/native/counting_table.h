@@ -50,7 +50,7 @@ struct Rows {
 
 // Of a Table, or of one that is Frozen.
 template <typename From>
-Rows Export(const From& table, int64_t first = 0, int64_t end = kNumBuckets) {
+Rows Export(From& table, int64_t first = 0, int64_t end = kNumBuckets) {
   Rows rows(0, table.layout());
   table.Export(first, end, [&](size_t n) {
     rows = Rows(n, table.layout());

@@ -1,5 +1,6 @@
 #include "frozen.h"
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <random>
@@ -10,12 +11,28 @@
 #include "bucket_range.h"
 #include "check.h"
 #include "counting_table.h"
+#include "hash.h"
 #include "turns.h"
 
 namespace ps_server {
 namespace {
 
 constexpr size_t kDim = 5;
+
+// The rows of bucket `first` and those above.
+Rows From(const Rows& rows, int64_t first, const RowLayout& layout) {
+  Rows some(0, layout);
+  for (size_t i = 0; i < rows.keys.size(); ++i) {
+    if (BucketOfHash(HashOfKey(rows.keys[i])) < static_cast<uint32_t>(first)) continue;
+    some.keys.push_back(rows.keys[i]);
+    for (size_t d = 0; d < layout.dim(); ++d) {
+      some.weights.push_back(rows.weights[i * layout.dim() + d]);
+    }
+    some.num_pushes.push_back(rows.num_pushes[i]);
+    some.steps.push_back(rows.steps[i]);
+  }
+  return some;
+}
 
 TEST(FrozenRowsAreThoseOfTheFreezeWhateverComesAfter) {
   for (size_t num_stripes : {1, 8, 64}) {
@@ -24,15 +41,19 @@ TEST(FrozenRowsAreThoseOfTheFreezeWhateverComesAfter) {
     struct State {
       std::unique_ptr<Frozen> frozen;
       Rows expected;
+      size_t num_rows;
+      int64_t first;  // buckets below are released
     };
     std::vector<State> states;
     for (int64_t step = 1; step <= 150; ++step) {
       std::vector<uint64_t> keys(random() % 300);
       for (uint64_t& key : keys) key = random() % 2'000;
       const int64_t bucket = static_cast<int64_t>(random() % kNumBuckets);
-      switch (random() % 8) {
+      switch (random() % 9) {
         case 0:
-          if (states.size() < 3) states.push_back({table.Freeze(), Export(table)});
+          if (states.size() < 3) {
+            states.push_back({table.Freeze(), Export(table), table.num_rows(), 0});
+          }
           break;
         case 1:
           if (!states.empty()) {
@@ -52,7 +73,15 @@ TEST(FrozenRowsAreThoseOfTheFreezeWhateverComesAfter) {
           table.Import(other.ConstColumns(), other.keys.size());
           break;
         }
-        case 5: {
+        case 5:
+          if (!states.empty()) {
+            State& state = states[random() % states.size()];
+            state.frozen->ReleaseBuckets(bucket);
+            state.first = std::max(state.first, bucket);
+            state.expected = From(state.expected, state.first, table.layout());
+          }
+          break;
+        case 6: {
           std::vector<float> out(keys.size() * kDim);
           table.Pull(keys.data(), keys.size(), true, out.data());
           [[fallthrough]];  // a push of what was pulled
@@ -61,8 +90,8 @@ TEST(FrozenRowsAreThoseOfTheFreezeWhateverComesAfter) {
           PushOnes(&table, keys, step);
       }
       for (const State& state : states) {
-        CHECK(Export(*state.frozen) == state.expected);
-        CHECK_EQ(state.frozen->num_rows(), state.expected.keys.size());
+        CHECK(Export(*state.frozen, state.first) == state.expected);
+        CHECK_EQ(state.frozen->num_rows(), state.num_rows);
       }
     }
   }
@@ -80,6 +109,26 @@ TEST(RowsAreCopiedOnceAndOnlyThoseThatChange) {
   const size_t bytes = frozen->memory_bytes();
   CHECK(bytes > 20'000 * 72 && bytes < 20'000 * 72 * 5 / 2);
   CHECK_EQ(frozen->last_step(), 1);
+}
+
+TEST(ReleasedBucketsAreCopiedAndReadNoMore) {
+  Table table(CountingRules(16), 8);
+  const std::vector<uint64_t> keys = Range(0, 20'000);
+  PushOnes(&table, keys, 1);
+  const Rows before = Export(table);
+  const auto frozen = table.Freeze(), half = table.Freeze();
+  half->ReleaseBuckets(kNumBuckets / 2);
+  half->ReleaseBuckets(7);  // they are
+  PushOnes(&table, keys, 2);
+  CHECK(Export(*frozen) == before);
+  CHECK(Export(*half, kNumBuckets / 2) == From(before, kNumBuckets / 2, table.layout()));
+  CHECK(half->memory_bytes() < frozen->memory_bytes() * 3 / 4);
+  CHECK_THROWS(std::invalid_argument, Export(*half, kNumBuckets / 2 - 1));
+  CHECK_THROWS(std::invalid_argument, half->ReleaseBuckets(kNumBuckets + 1));
+  const size_t bytes = frozen->memory_bytes();
+  frozen->ReleaseBuckets(kNumBuckets);
+  CHECK(frozen->memory_bytes() < bytes);  // the keys are gone
+  CHECK_EQ(Export(*frozen, kNumBuckets).keys.size(), 0u);
 }
 
 TEST(MemoryOfDroppedRowsIsUsedAgainButNotWhileTheyAreFrozen) {

@@ -318,7 +318,7 @@ def test_all_tables_come_back_from_all_files_of_a_checkpoint(tmp_path):
             store.create_table(SPECS[name], alone(store))
         keys = np.arange(300, dtype=np.uint64)
         gradients = {n: (keys, np.ones((300, SPECS[n].dim), np.float32)) for n in ("user", "item")}
-        store.push(store.route.fingerprint, gradients, step=5)
+        store.push(store.share[1], gradients, step=5)
         store.durable._write_checkpoint()
         expected = state_of(store)
     assert {len(list(path.iterdir())) for path in folder.rglob("tables/*")} == {16}
@@ -333,14 +333,14 @@ def test_of_equal_keys_in_a_load_the_last_one_stays_also_after_a_kill(tmp_path):
         other = Store()
         other.create_table(SPECS["ad"], alone(other))
         gradients = np.full((1, 1), number, np.float32)
-        other.push(other.route.fingerprint, {"ad": (np.zeros(1, np.uint64), gradients)}, step=1)
-        ((_, data),) = other.save(other.route.fingerprint, "ad")
+        other.push(other.share[1], {"ad": (np.zeros(1, np.uint64), gradients)}, step=1)
+        ((_, data),) = other.save(other.share[1], "ad")
         paths.append(tmp_path / f"{number}")
         paths[-1].write_bytes(data)
         last = pushed_rows(other, "ad").weights
     with life(tmp_path / "data") as store:
         store.create_table(SPECS["ad"], alone(store))
-        store.load(store.route.fingerprint, "ad", paths)
+        store.load(store.share[1], "ad", paths)
         np.testing.assert_array_equal(pushed_rows(store, "ad").weights, last)
     with life(tmp_path / "data") as store:
         np.testing.assert_array_equal(pushed_rows(store, "ad").weights, last)

@@ -129,6 +129,40 @@ def test_servers_that_share_a_range_of_buckets_write_files_of_other_names(tmp_pa
     assert columns(loaded.export_rows(0, 4096)) == columns(table.export_rows(0, 4096))
 
 
+@pytest.mark.parametrize("owned", [ALL, np.arange(1_000, 1_300)])
+def test_large_tables_have_snapshots_of_fewer_buckets(tmp_path, owned):
+    table = filled(num_keys=50_000, dim=2)
+    table.drop_buckets(0, int(owned[0]))
+    table.drop_buckets(int(owned[-1]) + 1, NUM_BUCKETS)
+    frozen = table.freeze()
+    sizes = []
+    for name, data in snapshots(table, owned, frozen=frozen, max_bytes=20_000):
+        (tmp_path / name).write_bytes(data)
+        sizes.append(len(read_snapshot(tmp_path / name, table.spec)))
+    assert sum(sizes) == table.num_rows
+    assert max(sizes) * 16 < 20_000 * 1.5  # weights and an accumulator of 8 bytes each
+    assert len(sizes) < table.num_rows * 16 / 20_000 * 2.5
+
+
+def test_snapshots_that_release_copy_no_row_that_is_in_one(tmp_path):
+    table = filled(num_keys=20_000, dim=2)
+    keys = table.export_rows(0, NUM_BUCKETS).keys
+    before = dict(snapshots(table, ALL))
+    with table.freeze() as frozen, table.freeze() as other:
+        found = {}
+        for name, data in snapshots(table, ALL, frozen=frozen, release=True):
+            found[name] = data
+            if len(found) == 8:
+                table.push(keys, np.ones((len(keys), 2), np.float32), step=9)
+        assert {name: bytes(data) for name, data in found.items()} == {
+            name: bytes(data) for name, data in before.items()
+        }
+        other.export_rows(0, NUM_BUCKETS)
+        assert frozen.memory_bytes < other.memory_bytes * 0.8
+        with pytest.raises(ValueError, match="released"):
+            next(snapshots(table, ALL, frozen=frozen))
+
+
 def test_empty_table_has_no_snapshots():
     assert list(snapshots(Table(TableSpec("user", 3)), ALL)) == []
 

@@ -505,6 +505,22 @@ def test_released_state_is_read_no_more_and_the_table_copies_no_more():
         assert other.export_rows(0, NUM_BUCKETS).num_pushes.tolist() == [0] * 9
 
 
+def test_released_buckets_are_refused_and_the_others_stay():
+    table, keys = Table(spec_of()), np.arange(1_000, dtype=np.uint64)
+    table.push(keys, np.ones((1_000, 4), np.float32), step=1)
+    before = table.export_rows(2_000, NUM_BUCKETS)
+    with table.freeze() as frozen:
+        frozen.release_buckets(2_000)
+        table.push(keys, np.ones((1_000, 4), np.float32), step=2)
+        assert_equal_columns(frozen.export_rows(2_000, NUM_BUCKETS), before)
+        with pytest.raises(ValueError, match="buckets below 2000 are, got first_bucket=1999"):
+            frozen.export_rows(1_999, 2_001)
+        with pytest.raises(ValueError, match="end_bucket=5000"):
+            frozen.release_buckets(5_000)
+    with pytest.raises(RuntimeError, match="released"):
+        frozen.release_buckets(1)
+
+
 def test_dropped_buckets_are_gone_and_the_others_stay():
     table, oracle = Table(spec_of()), DictTable(spec_of())
     keys = np.random.default_rng(9).integers(0, 2**64, 3_000, np.uint64)

@@ -80,6 +80,8 @@ def test_the_newest_of_a_series_is_compared(tmp_path):
 
 def test_faults_of_a_seed_are_the_same_and_end_with_the_job():
     class Job:
+        num_servers = 2
+
         def pids(self, kind):
             return {}
 

@@ -21,6 +21,8 @@ from types import TracebackType
 from typing import Any
 from uuid import uuid4
 
+import numpy as np
+
 from ps_server.applied import AppliedState
 from ps_server.change import Change, CreateTable, NotLogged, ReplaceRows
 from ps_server.checkpoint import (
@@ -33,6 +35,7 @@ from ps_server.checkpoint import (
     write_checkpoint,
 )
 from ps_server.journal import Journal, JournalError, first_number, replay
+from ps_server.ranges import RangesState
 from ps_server.record import change_from_record, change_to_record, route_from_json, route_to_json
 from ps_server.roster import MemberState, Presence, RosterState
 from ps_server.snapshot import read_snapshot
@@ -190,7 +193,10 @@ class Durable:
             self._store.replay(ReplaceRows(spec.name, rows))
         self._store.workers.restore(_roster_from_json(state["roster"]))
         arrays = checkpoint.arrays
-        self._store.applied.restore(AppliedState(arrays["workers"], arrays["sequences"]))
+        none = np.empty((0, 2), np.uint64)  # a checkpoint from before there were ranges
+        finished = arrays.get("finished", none)
+        self._store.applied.restore(AppliedState(arrays["workers"], arrays["sequences"], finished))
+        self._store.leases.restore(_ranges_from_json(state.get("ranges", {})))
 
     def append(self, change: Change) -> None:
         """Keeps a change that is about to be made.
@@ -293,8 +299,9 @@ def _contents_of(held: Held) -> Contents:
             "route": None if held.route is None else route_to_json(held.route),
             "tables": [{"spec": each.table.spec.to_dict(), "id": each.id} for each in held.tables],
             "roster": _roster_to_json(held.roster),
+            "ranges": {table: asdict(ranges) for table, ranges in held.ranges.items()},
         },
-        arrays={"workers": held.applied.workers, "sequences": held.applied.sequences},
+        arrays=vars(held.applied),
         tables=((each.table.spec.name, each.snapshots()) for each in held.tables),
     )
 
@@ -309,3 +316,12 @@ def _roster_from_json(fields: dict[str, Any]) -> RosterState:  # JSON
         MemberState(**each | {"presence": Presence[each["presence"]]}) for each in fields["members"]
     )
     return RosterState(**fields | {"members": tuple(members), "former": tuple(fields["former"])})
+
+
+def _ranges_from_json(runs: dict[str, Any]) -> dict[str, RangesState]:  # JSON
+    found = {}
+    for table, fields in runs.items():
+        held = {int(number): holder for number, holder in fields["held"].items()}
+        returned = tuple(fields["returned"])
+        found[table] = RangesState(**fields | {"held": held, "returned": returned})
+    return found

@@ -17,6 +17,10 @@ from ps_server.change import (
     Left,
     Origin,
     Push,
+    PushesFinished,
+    RangeCompleted,
+    RangeLeased,
+    RangeReturned,
     ReplaceRows,
 )
 from ps_server.journal import JournalError, Piece, Record
@@ -34,6 +38,10 @@ KINDS: Mapping[int, type[Change]] = {
     5: Joined,
     6: ClockSet,
     7: Left,
+    8: RangeLeased,
+    9: RangeReturned,
+    10: RangeCompleted,
+    11: PushesFinished,
 }
 NUM_COLUMNS = len(fields(Rows))
 

@@ -40,9 +40,9 @@ from ps_server.record import change_from_record, change_to_record, route_from_js
 from ps_server.roster import MemberState, Presence, RosterState
 from ps_server.snapshot import read_snapshot
 from ps_server.spec import TableSpec
-from ps_server.store import Held, Store
+from ps_server.store import Held, Stopping, Store
 
-__all__ = ["JOURNAL_LIMIT", "Durable", "Identity"]
+__all__ = ["JOURNAL_LIMIT", "Durable", "Identity", "refuse_data"]
 
 logger = logging.getLogger(__name__)
 
@@ -99,6 +99,23 @@ class Identity:
             self.is_new = False
 
 
+def refuse_data(folder: Path) -> None:
+    """Refuses a folder for a server without a journal if a durable one has its data there.
+
+    Such a server would begin empty beside rows that somebody takes for kept.
+
+    Raises:
+        JournalError: It has.
+    """
+    found = [name for name in ("server.json", "journal", "checkpoints") if (folder / name).exists()]
+    if found:
+        raise JournalError(
+            f"a server without a journal needs a folder without a durable server's data, got "
+            f"{', '.join(found)} in {folder}; go on with them by --durability process, or name "
+            "another --data-dir to begin empty"
+        )
+
+
 class _Stopped(Exception):
     """The server stops in the middle of a checkpoint."""
 
@@ -130,6 +147,7 @@ class Durable:
         self._lock = threading.Lock()  # guards the journal and the rest
         self._is_wanted = threading.Event()  # a checkpoint, or the end
         self._is_over = False
+        self._is_closed = False  # the journal
         self._checkpoint_number = 0  # of the newest
         self._thread = threading.Thread(target=self._write_checkpoints, name="checkpoints")
 
@@ -203,9 +221,12 @@ class Durable:
 
         Raises:
             NotLogged: The disk is full; nothing was kept.
+            Stopping: The journal is closed: this request has outlived the server's grace.
         """
         kind, pieces = change_to_record(change)
         with self._lock:
+            if self._is_closed:
+                raise Stopping("the server stops")
             try:
                 self._journal.append(kind, pieces)
             except JournalError as error:
@@ -287,6 +308,7 @@ class Durable:
         self._is_wanted.set()
         self._thread.join()
         with self._lock:
+            self._is_closed = True
             self._journal.close()
 
 

@@ -16,7 +16,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from ps_server.durable import Durable, Identity
+from ps_server.durable import Durable, Identity, refuse_data
 from ps_server.service import LOAD_PREFIX, Service
 from ps_server.store import MAX_WORKERS, Store
 from ps_server.wire import MAX_MESSAGE_BYTES, ps_pb2, ps_pb2_grpc
@@ -62,7 +62,8 @@ class Server:
         OSError: The address cannot be listened on, or another server has the
             folder.
         JournalError, CheckpointError, SnapshotError: What an earlier process
-            has left in the folder is damaged.
+            has left in the folder is damaged; or it is there, but this one is
+            to keep no journal.
         ValueError: A journal has no `data_dir`.
     """
 
@@ -112,6 +113,8 @@ class Server:
 
     def _open_store(self, folder: Path, undo: ExitStack) -> Store:
         """Returns a store that is empty, or what the folder's last one was."""
+        if self._journal_limit is None:
+            refuse_data(folder)
         identity = None if self._journal_limit is None else Identity(folder)
         store = Store(
             num_workers=self._num_workers,

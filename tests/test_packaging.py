@@ -122,7 +122,7 @@ STUBS = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.long  # builds all anew
 def test_sdist_holds_all_that_a_build_needs_and_no_data(distributions):
     in_sdist, _ = distributions
     sources = ("ps_server/native/*.cc", "ps_server/native/*.h", "proto/**/*.proto")
@@ -132,7 +132,7 @@ def test_sdist_holds_all_that_a_build_needs_and_no_data(distributions):
     assert not {name for name in in_sdist if name.endswith((".parquet", ".csv", ".so"))}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_wheel_holds_both_packages_their_stubs_and_the_native_core_alone(distributions):
     _, in_wheel = distributions
     packages = {name for name in in_wheel if ".dist-info/" not in name}

@@ -170,6 +170,7 @@ class Link:
             raise error
         if is_full(error):
             self._tell("refuses a call", error, patience)
+            patience.was_refused = True
             self._pause(error, patience)
             return
         with self._changed:
@@ -189,6 +190,12 @@ class Link:
                 self._is_reconnecting = False
                 self._next = None
                 self._changed.notify_all()
+
+    def end(self, patience: Patience) -> None:
+        """Says that a call which waited for room was answered. That a server is back is said."""
+        if patience.was_refused:
+            patience.was_refused = patience.is_told = False  # who refuses it again is told again
+            logger.info("server %s goes on after %s", self.address, format_seconds(patience.spent))
 
     def _is_passing(self, transport: GrpcTransport, error: HeteroPipeError) -> bool:
         """Whether an error is not of the call, but of how it was made.

@@ -51,6 +51,7 @@ class Patience:
 
     Attributes:
         is_told: Whether somebody said what the call waits for.
+        was_refused: Whether it waits, or waited, for room on the server.
     """
 
     def __init__(self, retry: Retry) -> None:
@@ -58,6 +59,7 @@ class Patience:
         self._delays = delays(retry.rng)
         self._began = retry.clock()
         self.is_told = False
+        self.was_refused = False
 
     @property
     def spent(self) -> float:

@@ -43,6 +43,11 @@ class _Attempts:
             self._patience = Patience(self._link.retry)
         self._link.mend(self._transport, error, self._patience)
 
+    def end(self) -> None:
+        """Notes that one was answered."""
+        if self._patience is not None:
+            self._link.end(self._patience)
+
 
 class Repeated(Reply[Value]):
     """A call that is made again until it is answered.
@@ -77,9 +82,12 @@ class Repeated(Reply[Value]):
     def result(self) -> Value:
         while True:
             try:
-                return self._reply.result()
+                value = self._reply.result()
             except HeteroPipeError as error:
                 self._attempts.mend(error)
+            else:
+                self._attempts.end()
+                return value
             self._attempt()
 
 
@@ -147,10 +155,13 @@ class Saving:
             try:
                 if is_broken:
                     self._resume()
-                return read()
+                value = read()
             except HeteroPipeError as error:
                 self._attempts.mend(error)
                 is_broken = True
+            else:
+                self._attempts.end()
+                return value
 
     def _resume(self) -> None:
         """Asks again, and reads up to where it broke off.

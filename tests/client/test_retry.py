@@ -284,7 +284,13 @@ def test_a_full_disk_is_waited_for_on_the_same_connection(proxy, monkeypatch, aw
         push(client, 1)
         assert proxy.num_connections == 1
         assert np.array_equal(rows_of(client), undisturbed(1))
-    assert "refuses a call (RESOURCE_EXHAUSTED: no space left" in said_by(caplog)[0].getMessage()
+        said = [record.getMessage() for record in said_by(caplog)]
+        refused, goes_on = said  # once each, however often it was tried
+        assert "refuses a call (RESOURCE_EXHAUSTED: no space left" in refused
+        assert goes_on.startswith(f"server {proxy.address} goes on after ")
+        rows_of(client)
+        push(client, 2)
+    assert [record.getMessage() for record in said_by(caplog)] == said
 
 
 def test_a_disk_that_stays_full_is_named(proxy, monkeypatch):

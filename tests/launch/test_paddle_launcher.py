@@ -122,7 +122,8 @@ TRAIN = ROOT / "examples" / "ctr" / "train.py"
 
 
 @pytest.mark.parametrize(
-    "mode", ["sync", pytest.param("bounded", marks=pytest.mark.long), "async", "cpu_only"]
+    "mode",
+    ["sync", "async", *(pytest.param(m, marks=pytest.mark.long) for m in ("bounded", "cpu_only"))],
 )
 def test_the_example_trains_in_each_mode(mode, launch):
     launcher = launch(TRAIN, "--epochs", "1", "--json", "--mode", mode)

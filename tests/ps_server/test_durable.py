@@ -17,12 +17,12 @@ import pytest
 from ps_server.change import NotLogged, Origin
 from ps_server.checkpoint import CheckpointError, checkpoint_numbers
 from ps_server.daemon import run
-from ps_server.durable import Durable, Identity
+from ps_server.durable import Durable, Identity, refuse_data
 from ps_server.journal import JournalError
 from ps_server.keys import bucket_of
 from ps_server.route import Route, ServerRef
 from ps_server.spec import SGD, Adagrad, Adam, TableSpec
-from ps_server.store import Ask, Store
+from ps_server.store import Ask, Stopping, Store
 from ps_server.wire import ps_pb2, ps_pb2_grpc, route_to_message, spec_to_message
 
 LATER = 30.0
@@ -389,6 +389,27 @@ def test_full_disk_refuses_a_push_and_takes_it_when_there_is_room(tmp_path):
         assert state_of(store) == expected
 
 
+def test_a_push_that_outlives_the_stop_is_told_so_and_is_nowhere(tmp_path):
+    with life(tmp_path / "data") as store:
+        store.create_table(SPECS["user"], alone(store))
+        expected = state_of(store)
+    with pytest.raises(Stopping):  # UNAVAILABLE: its disk is not full
+        store.push(store.route.fingerprint, {"user": gradients_of(1)}, step=1, origin=Origin(7, 1))
+    with life(tmp_path / "data") as store:
+        assert state_of(store) == expected
+
+
+@pytest.mark.parametrize("name", ["server.json", "journal", "checkpoints"])
+def test_what_a_durable_server_left_is_refused_to_one_without_a_journal(tmp_path, name):
+    refuse_data(tmp_path)
+    (tmp_path / "lock").touch()
+    refuse_data(tmp_path)
+    two_checkpoints(tmp_path / "data")
+    (tmp_path / "data" / name).rename(tmp_path / name)
+    with pytest.raises(JournalError, match=f"got {name} in {tmp_path}; go on with them by --dur"):
+        refuse_data(tmp_path)
+
+
 def test_checkpoint_that_fails_leaves_the_journal_and_is_tried_again(tmp_path, caplog, wait_until):
     folder = tmp_path / "data"
     with life(folder, journal_limit=10_000) as store:
@@ -665,6 +686,17 @@ def test_durability_needs_a_folder(spawn):
     daemon = spawn("--durability", "process")
     assert daemon.process.wait(LATER) == 2
     assert "--durability process needs a folder that the next start finds again" in daemon.stderr()
+
+
+def test_a_server_without_a_journal_leaves_a_durable_ones_folder_alone(spawn, tmp_path):
+    folder = tmp_path / "data"
+    two_checkpoints(folder)
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    daemon = spawn("--data-dir", str(folder), "--listen", "127.0.0.1:0")
+    assert daemon.process.wait(LATER) == 1
+    assert "ps-server: error: a server without a journal needs a folder" in daemon.stderr()
+    after = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    assert {**before, folder / "lock": b""} == after
 
 
 def test_damaged_journal_ends_the_process_with_file_and_byte(spawn, tmp_path):

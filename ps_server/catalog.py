@@ -1,12 +1,15 @@
-"""Catalog: the tables of a server by name, and the route that all of them are under."""
+"""Catalog: the tables of a server by name, and the buckets of them that are here."""
 
 import dataclasses
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from ps_server.route import Route
+import numpy as np
+from numpy.typing import NDArray
+
+from ps_server.route import Route, ServerRef, share_fingerprint
 from ps_server.spec import TableSpec
 from ps_server.table import Table
 
@@ -38,7 +41,7 @@ class SpecMismatch(StoreError):
 
 
 class RouteMismatch(StoreError):
-    """The store serves as one of another set of servers."""
+    """The store owns other buckets than the request says, or serves with another set of servers."""
 
 
 @dataclass(frozen=True)
@@ -64,20 +67,35 @@ class TableStats:
 class Catalog:
     """Tables by name. All methods may be called from any thread.
 
-    A catalog takes the route of its first table and keeps it until its last
-    table is dropped; requests under another route are refused.
+    A catalog takes the route of its first table, and its *share* of that, the
+    buckets that this server owns, until its last table is dropped. Requests that
+    take it to own others are refused. A route is knowledge, and grows with what
+    others tell; the share changes by `give` and `take` alone, for a server that
+    is said to own a bucket may not have its rows yet.
+
+    Args:
+        server_id: Of this server.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, server_id: str) -> None:
+        self._server_id = server_id
         self._lock = threading.Lock()  # guards all below, never held during table work
         self._tables: dict[str, Table] = {}
         self._ids: dict[str, int] = {}
         self._route: Route | None = None
+        self._share: NDArray[np.intp] = np.empty(0, np.intp)
+        self._fingerprint = 0  # of the share
 
     @property
     def route(self) -> Route | None:
-        """The route of the tables here, None while there is none."""
+        """What is known of who owns which bucket, None while there is no table."""
         return self._route
+
+    @property
+    def share(self) -> NDArray[np.intp] | None:
+        """The buckets that this server owns, ascending, None while there is no table."""
+        with self._lock:
+            return None if self._route is None else self._share
 
     def stats(self) -> list[TableStats]:
         """Returns what each table holds, by name."""
@@ -90,26 +108,29 @@ class Catalog:
 
         Raises:
             SpecMismatch: A table of that name with another spec is there.
-            RouteMismatch: The tables here were created under another route.
+            RouteMismatch: The tables here were created on other servers, or the
+                route is not told yet what has moved.
+            ValueError: This server is not in the route.
         """
         with self._lock:
-            if self._route is not None and self._route.fingerprint != route.fingerprint:
-                raise RouteMismatch(
-                    f"this server's tables were created on the servers {self._route}, "
-                    f"got the servers {route}; name the same servers, or drop the tables first"
-                )
+            owned = route.buckets_of(self._server_id)
+            self._merged(route)
+            if self._route is not None:
+                self._check(share_fingerprint(self._server_id, owned))
             table = self._tables.get(spec.name)
             if table is not None and table.spec != spec:
                 raise SpecMismatch(_difference(table.spec, spec))
             return table is not None
 
     def create(self, spec: TableSpec, route: Route, *, table_id: int) -> None:
-        """Creates a table that `holds` has not found."""
+        """Creates a table that `holds` has not found, and learns what its route tells."""
         with self._lock:
             assert spec.name not in self._tables
+            if self._route is None:
+                self._own(route.buckets_of(self._server_id))
+            self._route = self._merged(route)
             self._tables[spec.name] = Table(spec)
             self._ids[spec.name] = table_id
-            self._route = route
         optimizer = type(spec.optimizer).__name__
         logger.info("created table %s, dim %d, %s", spec.name, spec.dim, optimizer)
 
@@ -137,18 +158,18 @@ class Catalog:
         return name in self._tables
 
     def find(
-        self, route: int, names: Sequence[str] | Mapping[str, object], ids: Mapping[str, int]
-    ) -> tuple[list[Table], Route | None]:
-        """Returns tables, and the route under which all of them are here.
+        self, share: int, names: Sequence[str] | Mapping[str, object], ids: Mapping[str, int]
+    ) -> tuple[list[Table], NDArray[np.intp]]:
+        """Returns tables, and the buckets of them that are here, ascending.
 
         Args:
-            route: Fingerprint of the caller's route.
+            share: Fingerprint of what the caller takes this server to own.
             names: Of the tables.
             ids: Of those that are meant; one that is not named may be any.
 
         Raises:
             TableNotFound: There is no such table, or it is another by id.
-            RouteMismatch: The route is another.
+            RouteMismatch: This server owns other buckets.
         """
         with self._lock:
             tables = []
@@ -165,13 +186,69 @@ class Catalog:
                         "created since; another trainer dropped it, with fresh=True (--fresh)"
                     )
                 tables.append(self._tables[name])
-            if self._route is not None and self._route.fingerprint != route:
+            if self._route is not None:
+                self._check(share)
+            return tables, self._share
+
+    def give(self, buckets: Collection[int], *, to: ServerRef) -> None:
+        """Leaves buckets to another server, from now on. Their rows are the caller's business.
+
+        Raises:
+            RouteMismatch: One is not this server's to give.
+        """
+        with self._lock:
+            if self._route is None or not np.isin(list(buckets), self._share).all():
                 raise RouteMismatch(
-                    f"a request must come under the route of this server's tables, {self._route} "
-                    f"({self._route.fingerprint:#x}), got {route:#x}; another trainer dropped "
-                    "and re-created them"
+                    f"a server gives what it owns, got some of {len(buckets)} buckets that are "
+                    "another's"
                 )
-            return tables, self._route
+            self._route = self._route.moved(buckets, to=to)
+            self._own(np.setdiff1d(self._share, list(buckets)))
+
+    def take(self, buckets: Collection[int], route: Route) -> None:
+        """Owns buckets whose rows are here by now, on the word of who gave them.
+
+        Args:
+            buckets: To take; those that are this server's already stay.
+            route: Of the server that gave them.
+
+        Raises:
+            RouteMismatch: The route says that one is another server's.
+        """
+        with self._lock:
+            merged = self._merged(route)
+            if not np.isin(list(buckets), merged.buckets_of(self._server_id)).all():
+                raise RouteMismatch(
+                    f"a server takes what it was given, got some of {len(buckets)} buckets that "
+                    "are another's"
+                )
+            self._route = merged
+            self._own(np.union1d(self._share, list(buckets)))
+
+    def _merged(self, route: Route) -> Route:
+        """Returns what is known here and what is told, together."""
+        if self._route is None:
+            return route
+        try:
+            return self._route.merged(route)
+        except ValueError as error:
+            raise RouteMismatch(
+                f"this server's tables were created on the servers {self._route}, "
+                f"got the servers {route}; name the same servers, or drop the tables first"
+            ) from error
+
+    def _check(self, share: int) -> None:
+        if share != self._fingerprint:
+            raise RouteMismatch(
+                f"a request must come for the {len(self._share)} buckets that this server owns "
+                f"({self._fingerprint:#x}) on the servers {self._route}, got {share:#x}; some have "
+                "moved, or another trainer dropped and re-created the tables"
+            )
+
+    def _own(self, buckets: NDArray[np.intp]) -> None:
+        self._share = buckets.astype(np.intp)
+        self._share.setflags(write=False)
+        self._fingerprint = share_fingerprint(self._server_id, buckets)
 
 
 def _stats_of(table: Table, table_id: int) -> TableStats:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -103,14 +103,23 @@ def change_from_record(record: Record) -> Change:
     return kind(**head)
 
 
-def route_to_json(route: Route) -> list[list[str]]:
-    """Returns id and address of each server, in order."""
-    return [[server.id, server.address] for server in route.servers]
+def route_to_json(route: Route) -> dict[str, Any]:
+    """Returns a route as JSON has it; what is as at the beginning is left out."""
+    described: dict[str, Any] = {"servers": [[s.id, s.address] for s in route.servers]}
+    if not route.is_even:
+        described["owners"] = route.owners.tolist()
+    if route.versions.any():
+        described["versions"] = route.versions.tolist()
+    return described
 
 
-def route_from_json(servers: list[list[str]]) -> Route:
-    """Returns the route of servers in order."""
-    return Route(tuple(ServerRef(*server) for server in servers))
+def route_from_json(described: Mapping[str, Any]) -> Route:
+    """Returns the route that `route_to_json` described."""
+    return Route(
+        tuple(ServerRef(*server) for server in described["servers"]),
+        np.array(described.get("owners", ()), np.uint16),
+        np.array(described.get("versions", ()), np.uint32),
+    )
 
 
 def _widths(rows: Rows) -> list[int]:

@@ -1,4 +1,4 @@
-"""A snapshot: the rows of a range of buckets in one Arrow IPC file.
+"""A snapshot: the rows of some buckets in one Arrow IPC file.
 
 docs/checkpoint_format.md describes the file. Two lines read one::
 
@@ -40,29 +40,33 @@ class SnapshotError(Exception):
 
 
 def snapshots(
-    table: Table, owned: range, *, frozen: Frozen | None = None
+    table: Table, owned: NDArray[np.intp], *, frozen: Frozen | None = None
 ) -> Iterator[tuple[str, memoryview]]:
     """Yields the file name and content of each snapshot of a table.
 
-    Memory is that of one snapshot: a sixteenth of the table if it is whole here.
+    A name has the first and the last of the snapshot's buckets. Those between may
+    be another server's, but the first is no other's: names are unique among all
+    servers of a route. Memory is that of one snapshot: a sixteenth of the table if
+    it is whole here.
 
     Args:
         table: What to save.
-        owned: Buckets to save, those that this server owns.
+        owned: Buckets to save, ascending, those that this server owns.
         frozen: Of the table: its rows of one moment are saved. None saves those of
             now: of one moment for each row, but pushes that run meanwhile may be in
             one row and not in another.
     """
-    for first in range(0, NUM_BUCKETS, BUCKETS_PER_SNAPSHOT):
-        start, stop = max(first, owned.start), min(first + BUCKETS_PER_SNAPSHOT, owned.stop)
-        if start < stop:
-            rows = (frozen or table).export_rows(start, stop)
+    starts = np.arange(0, NUM_BUCKETS, BUCKETS_PER_SNAPSHOT)
+    for buckets in np.split(owned, np.searchsorted(owned, starts[1:])):
+        if buckets.size:
+            first, last = int(buckets[0]), int(buckets[-1])
+            rows = rows_within((frozen or table).export_rows(first, last + 1), buckets)
             if len(rows.keys):
-                yield f"buckets-{start:04d}-{stop - 1:04d}.arrow", _encode(table.spec, rows)
+                yield f"buckets-{first:04d}-{last:04d}.arrow", _encode(table.spec, rows)
 
 
 def buckets_of_snapshot(name: str) -> range:
-    """Returns the buckets that a snapshot of this file name holds.
+    """Returns the buckets that a snapshot of this file name may hold rows of.
 
     Raises:
         SnapshotError: It is not the name of a snapshot.
@@ -141,10 +145,11 @@ def read_snapshot(path: Path, spec: TableSpec) -> Rows:
     return rows
 
 
-def rows_within(rows: Rows, buckets: range) -> Rows:
+def rows_within(rows: Rows, buckets: NDArray[np.intp]) -> Rows:
     """Returns the rows whose keys lie in the buckets."""
-    bucket = bucket_of(rows.keys)
-    inside = (bucket >= buckets.start) & (bucket < buckets.stop)
+    is_wanted = np.zeros(NUM_BUCKETS, bool)
+    is_wanted[buckets] = True
+    inside = is_wanted[bucket_of(rows.keys)]
     if inside.all():
         return rows
     return Rows(*(column[inside] for column in vars(rows).values()))

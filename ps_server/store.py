@@ -111,7 +111,7 @@ class HeldTable:
 
     table: Table
     id: int
-    owned: range
+    owned: NDArray[np.intp]
     frozen: Frozen
 
     def snapshots(self) -> Iterator[tuple[str, memoryview]]:
@@ -143,7 +143,7 @@ class Held:
 class Store:
     """The tables of one server. All methods may be called from any thread.
 
-    Requests under another route than that of its tables are refused.
+    Requests that take it to own other buckets than it does are refused.
 
     Args:
         num_workers: How many workers will join; None leaves it to them.
@@ -185,14 +185,14 @@ class Store:
         self.is_durable = False
         self._on_freeze: Callable[[], None] = lambda: None
         self._in_work = InWork()
-        self._catalog = Catalog()
+        self._catalog = Catalog(self.id)
         # Number of the latest freeze, and what it keeps of each table. Replaced, never changed, in
         # a moment alone. A server that was started again begins elsewhere: no number comes twice.
         self._frozen: tuple[int, dict[Table, Frozen]] = (secrets.randbits(62), {})
 
     @property
     def route(self) -> Route | None:
-        """The route of the tables here, None while there is none."""
+        """What is known of who owns which bucket, None while there is no table."""
         return self._catalog.route
 
     def stats(self) -> list[TableStats]:
@@ -204,10 +204,10 @@ class Store:
 
         Raises:
             SpecMismatch: A table of that name with another spec is there.
-            RouteMismatch: The tables here were created under another route.
+            RouteMismatch: The tables here were created on other servers, or the
+                route does not know yet what has moved.
             ValueError: This server is not in the route.
         """
-        route.buckets_of(self.id)
         with self._changes.alone():
             if not self._catalog.holds(spec, route):
                 self._make(CreateTable(spec, secrets.randbelow(2**64 - 1) + 1, route))
@@ -232,7 +232,7 @@ class Store:
         """Returns the rows of keys `[n]`, `[n, dim]` for each table.
 
         Args:
-            route: Fingerprint of the caller's route.
+            route: Fingerprint of this server's share, as the caller's route has it.
             keys: By table.
             insert: Whether a missing row is created. Its weights are returned
                 either way.
@@ -243,7 +243,7 @@ class Store:
 
         Raises:
             TableNotFound: There is no such table, or it is another by id.
-            RouteMismatch: The route is another.
+            RouteMismatch: This server owns other buckets.
             ValueError: A pull that waits names no rank, or one that has not joined.
             WorkerLost: A worker that is waited for is gone.
             Stopping: The server stops.
@@ -280,7 +280,7 @@ class Store:
         still in work waits for the end of that, and is tried if that failed.
 
         Args:
-            route: Fingerprint of the caller's route.
+            route: Fingerprint of this server's share, as the caller's route has it.
             gradients: Keys and gradients by table, the latter as rows or flat,
                 `[n * dim]`.
             step: From 1: which update of the tables this is. A worker's own
@@ -293,7 +293,7 @@ class Store:
 
         Raises:
             TableNotFound: There is no such table, or it is another by id.
-            RouteMismatch: The route is another.
+            RouteMismatch: This server owns other buckets.
             ValueError: Shapes do not agree, the step is out of range or not the
                 worker's next, the sequence is not, or a weight is negative or
                 comes without a rank.
@@ -372,11 +372,11 @@ class Store:
 
     def _owned(self) -> Buckets:
         """Returns the buckets that are here: all, where no table is, and nothing to be owned."""
-        route = self._catalog.route
+        share = self._catalog.share
         owned = np.ones(NUM_BUCKETS, dtype=np.bool_)
-        if route is not None:
-            here = route.buckets_of(self.id)
-            owned[: here.start] = owned[here.stop :] = False
+        if share is not None:
+            owned[:] = False
+            owned[share] = True
         return owned
 
     def keep(self, log: Log, *, on_freeze: Callable[[], None] = lambda: None) -> None:
@@ -401,13 +401,13 @@ class Store:
         """
         with ExitStack() as held:
             with self._changes.alone():
-                number, route = note(), self._catalog.route
+                number, route, share = note(), self._catalog.route, self._catalog.share
                 tables = []
                 for stats in self._catalog.stats():
-                    assert route is not None, "a store with a table has a route"
+                    assert share is not None, "a store with a table has a share"
                     table = self._catalog.table(stats.spec.name)
                     frozen = held.enter_context(table.freeze())
-                    tables.append(HeldTable(table, stats.id, route.buckets_of(self.id), frozen))
+                    tables.append(HeldTable(table, stats.id, share, frozen))
                 moment = Held(
                     number,
                     route,
@@ -475,7 +475,7 @@ class Store:
         """Leases a range of the batches of a table's run, and says whose its pushes are.
 
         Args:
-            route: Fingerprint of the caller's route.
+            route: Fingerprint of this server's share, as the caller's route has it.
             name: Of the table.
             ask: Who asks for what.
             wait_seconds: How long to wait for one.
@@ -486,7 +486,7 @@ class Store:
 
         Raises:
             TableNotFound: There is no such table, or it is another by id.
-            RouteMismatch: The route is another.
+            RouteMismatch: This server owns other buckets.
             NotLogged: The log is full; nothing changed.
         """
         table_id = 0
@@ -534,7 +534,7 @@ class Store:
         """Gives a table these rows and no others, as if they had never been pushed to.
 
         Args:
-            route: Fingerprint of the caller's route.
+            route: Fingerprint of this server's share, as the caller's route has it.
             name: Of the table.
             keys: `[n]`, each once.
             weights: `[n, dim]`, or flat.
@@ -543,7 +543,7 @@ class Store:
 
         Raises:
             TableNotFound: There is no such table, or it is another by id.
-            RouteMismatch: The route is another.
+            RouteMismatch: This server owns other buckets.
             ValueError: Shapes do not agree, or a key comes twice.
             NotLogged: The log is full; nothing changed.
         """
@@ -577,13 +577,13 @@ class Store:
         freeze is kept: the next one lets it go, whoever asked for it.
 
         Args:
-            route: Fingerprint of the caller's route.
+            route: Fingerprint of this server's share, as the caller's route has it.
 
         Returns:
             The number of the freeze, above 0.
 
         Raises:
-            RouteMismatch: The route is another.
+            RouteMismatch: This server owns other buckets.
             FreezeError: A table is frozen already, for a checkpoint of the server.
         """
         with self._changes.alone():
@@ -620,26 +620,24 @@ class Store:
         """Returns the file name and content of each snapshot of a table's rows here.
 
         Args:
-            route: Fingerprint of the caller's route.
+            route: Fingerprint of this server's share, as the caller's route has it.
             name: Of the table.
             freeze: Number of the freeze whose rows are saved; None saves those of now.
             ids: As in `pull`.
 
         Raises:
             TableNotFound: There is no such table.
-            RouteMismatch: The route is another.
+            RouteMismatch: This server owns other buckets.
             FreezeError: The freeze is not kept, or came before the table. Raised while
                 the result is read, too, if it is let go meanwhile.
         """
-        (table,), held = self._catalog.find(route, [name], ids)
-        assert held is not None, "a store with a table has a route"
-        owned = held.buckets_of(self.id)
+        (table,), owned = self._catalog.find(route, [name], ids)
         if freeze is None:
             return snapshots(table, owned)
         return self._frozen_snapshots(table, owned, freeze)
 
     def _frozen_snapshots(
-        self, table: Table, owned: range, freeze: int
+        self, table: Table, owned: NDArray[np.intp], freeze: int
     ) -> Iterator[tuple[str, memoryview]]:
         number, held = self._frozen
         frozen = held.get(table) if freeze == number else None
@@ -661,7 +659,7 @@ class Store:
         """Replaces a table's rows by those in snapshots that this server owns.
 
         Args:
-            route: Fingerprint of the caller's route.
+            route: Fingerprint of this server's share, as the caller's route has it.
             name: Of the table.
             paths: Snapshots, in any order. All are checked before a row changes.
             ids: As in `pull`.
@@ -671,12 +669,10 @@ class Store:
 
         Raises:
             TableNotFound: There is no such table.
-            RouteMismatch: The route is another.
+            RouteMismatch: This server owns other buckets.
             SnapshotError: A snapshot is broken or of another table.
         """
-        (table,), held = self._catalog.find(route, [name], ids)
-        assert held is not None, "a store with a table has a route"
-        owned = held.buckets_of(self.id)
+        (table,), owned = self._catalog.find(route, [name], ids)
         # The rows stay in the files' memory maps, but for those of snapshots that go to several
         # servers.
         rows = tuple(rows_within(read_snapshot(path, table.spec), owned) for path in paths)
@@ -690,7 +686,7 @@ class Store:
 
         Raises:
             TableNotFound: There is no such table.
-            RouteMismatch: The route is another.
+            RouteMismatch: This server owns other buckets.
         """
         (table,), _ = self._catalog.find(route, [name], NO_IDS)
         return table.export_rows(0, NUM_BUCKETS)
@@ -700,7 +696,7 @@ class Store:
 
         Raises:
             TableNotFound: There is no such table.
-            RouteMismatch: The route is another.
+            RouteMismatch: This server owns other buckets.
         """
         self._catalog.find(route, [name], NO_IDS)
         with self._changes.alone():

@@ -66,7 +66,7 @@ class Server:
         self.step += 1
         part = ps_pb2.TableGradients(table="t", keys=keys.tobytes(), gradients=gradients.tobytes())
         request = ps_pb2.PushRequest(
-            route=self._route.fingerprint,
+            route=self._route.fingerprints[0],
             step=self.step,
             tables=[part],
             worker=1,
@@ -79,7 +79,7 @@ class Server:
     def pull(self, keys: np.ndarray) -> float:
         """Pulls; returns the seconds."""
         part = ps_pb2.TableKeys(table="t", keys=keys.tobytes())
-        request = ps_pb2.PullRequest(route=self._route.fingerprint, insert=True, tables=[part])
+        request = ps_pb2.PullRequest(route=self._route.fingerprints[0], insert=True, tables=[part])
         start = time.perf_counter()
         self.stub.Pull(request)
         return time.perf_counter() - start

@@ -88,7 +88,7 @@ def _check_route(route: Route, address: str, stats: ServerStats) -> None:
             was restarted and so is another one.
     """
     held = stats.route
-    if held is None or held.fingerprint == route.fingerprint:
+    if held is None or held.is_of_job(route):
         return
     ids = {server.id for server in route.servers}
     gone = {server.address for server in held.servers if server.id not in ids}

@@ -229,7 +229,7 @@ class Client:
             where = slices_of(server, keys)
             if where:
                 reply = connection.data.pull(
-                    self._route.fingerprint,
+                    self._route.fingerprints[server],
                     {name: keys[name].keys[at] for name, at in where.items()},
                     insert=insert,
                     rank=rank,
@@ -298,7 +298,7 @@ class Client:
                 where = {name: routed.slice_of(server) for name, routed in moved.items()}
                 replies.append(
                     connection.data.push(
-                        self._route.fingerprint,
+                        self._route.fingerprints[server],
                         {n: (keys[n].keys[at], gradients[n][at]) for n, at in where.items()},
                         step=step,
                         rank=self._rank,
@@ -359,7 +359,7 @@ class Client:
         Raises:
             ServerError: A server refused, failed or did not answer.
         """
-        return self._ask(lambda c: c.control.freeze(self._route.fingerprint))
+        return self._ask(lambda c: c.control.freeze(self._route.fingerprint_of(c.ref.id)))
 
     def release(self, freeze: Sequence[int]) -> None:
         """Lets go what `freeze` kept.
@@ -385,7 +385,8 @@ class Client:
         """
         for i, connection in enumerate(self._connections):
             number = None if freeze is None else freeze[i]
-            yield from connection.control.save(self._route.fingerprint, table, freeze=number)
+            share = self._route.fingerprints[i]
+            yield from connection.control.save(share, table, freeze=number)
 
     def load(self, table: str, paths: Sequence[Path]) -> int:
         """Replaces a table's rows by those in snapshots, saved by any number of servers.
@@ -406,12 +407,12 @@ class Client:
             raise CheckpointError(str(error)) from error
         except OSError as error:
             raise CheckpointError(f"a snapshot must be readable, got {error}") from error
-        fingerprint = self._route.fingerprint
 
         def load_part(connection: Connection) -> Reply[int]:
             owned = self._route.buckets_of(connection.ref.id)
-            part = [p for p, b in buckets.items() if b.start < owned.stop and owned.start < b.stop]
-            return connection.control.load(fingerprint, table, part)
+            share = self._route.fingerprint_of(connection.ref.id)
+            part = [path for path, held in buckets.items() if np.isin(owned, held).any()]
+            return connection.control.load(share, table, part)
 
         return sum(self._ask(load_part))
 
@@ -448,11 +449,11 @@ class Client:
 
     def export_rows(self, table: str) -> Rows:
         """Returns a copy of a table of this process, its rows in the order of their keys."""
-        return self._embedded().export_rows(self._route.fingerprint, table)
+        return self._embedded().export_rows(self._route.fingerprints[0], table)
 
     def import_rows(self, table: str, rows: Rows) -> None:
         """Replaces the rows of a table of this process."""
-        self._embedded().import_rows(self._route.fingerprint, table, rows)
+        self._embedded().import_rows(self._route.fingerprints[0], table, rows)
 
     def _embedded(self) -> EmbeddedTransport:
         control = self._connections[0].control

@@ -4,7 +4,7 @@ import logging
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hetero_pipe.client.embedded import ADDRESS, EmbeddedTransport
 from hetero_pipe.client.link import Link
@@ -198,8 +198,17 @@ def _agree_on_route(refs: Sequence[ServerRef], stats: Sequence[ServerStats]) -> 
         route = Route(tuple(sorted(refs, key=lambda ref: ref.id)))
     except ValueError as error:
         raise ConfigError(str(error)) from error
-    held = next((s.route for s in stats if s.route is not None), None)
+    held = _merged([s.route for s in stats if s.route is not None])
     if held is not None and {s.id for s in held.servers} == {s.id for s in route.servers}:
         by_id = {ref.id: ref for ref in refs}
-        route = Route(tuple(by_id[ref.id] for ref in held.servers))
+        route = replace(held, servers=tuple(by_id[ref.id] for ref in held.servers))
     return route
+
+
+def _merged(routes: Sequence[Route]) -> Route | None:
+    """Returns what servers know together, without those of another job, who are refused later."""
+    whole = routes[0] if routes else None
+    for route in routes:
+        if whole is not None and whole.is_of_job(route):
+            whole = whole.merged(route)
+    return None if whole is None else whole.without_idle()

@@ -105,13 +105,21 @@ def _part(
 def route_to_message(route: Route) -> ps_pb2.Route:
     """Returns the message of a route."""
     servers = [ps_pb2.ServerRef(id=s.id, address=s.address) for s in route.servers]
-    return ps_pb2.Route(servers=servers)
+    return ps_pb2.Route(
+        servers=servers,
+        owners=b"" if route.is_even else bytes_from_array(route.owners),
+        versions=bytes_from_array(route.versions) if route.versions.any() else b"",
+    )
 
 
 def route_from_message(message: ps_pb2.Route) -> Route:
     """Returns the route of a message.
 
     Raises:
-        ValueError: It names no server, or one twice.
+        ValueError: It names no server, one twice, or a bucket of none of them.
     """
-    return Route(tuple(ServerRef(s.id, s.address) for s in message.servers))
+    return Route(
+        tuple(ServerRef(s.id, s.address) for s in message.servers),
+        array_from_bytes(message.owners, np.uint16),
+        array_from_bytes(message.versions, np.uint32),
+    )

@@ -16,6 +16,7 @@ from hetero_pipe.errors import (
     ServerUnavailable,
     TableNotFound,
 )
+from ps_server.route import Route
 from ps_server.spec import SGD, Adagrad, Adam, Constant, Normal, TableSpec, Uniform
 
 LATER = 30.0
@@ -192,6 +193,36 @@ def test_rows_saved_on_two_servers_load_on_any_number(servers, tmp_path, specs):
             assert found.equals(expected)
             pairs = zip(train(client, [spec], seed=1, first_step=9), going_on, strict=True)
             assert all(np.array_equal(rows, wanted) for rows, wanted in pairs)
+
+
+@pytest.mark.parametrize("num_servers", [0, 1, 3])
+def test_rows_saved_by_servers_of_scattered_buckets_load_on_any_number(
+    servers, tmp_path, num_servers
+):
+    """Buckets that have moved leave holes; servers that share a range write a file each."""
+    spec = TableSpec("user", 4, Adagrad(0.1), Normal())
+    keys = np.arange(20_000, dtype=np.uint64)
+    with Client(scattered(servers(3), spec)) as client:
+        client.attach([spec])
+        client.pull({"user": client.route(keys)}, insert=True)
+        saved, paths = content_of(client, "user", tmp_path / "saved")
+        assert len(paths) == 3 * 16
+        client.load("user", paths)
+        assert content_of(client, "user", tmp_path / "again")[0].equals(saved)
+    with Client(servers(num_servers) or None) as client:
+        client.attach([spec])
+        assert client.load("user", paths) == len(keys)
+        assert content_of(client, "user", tmp_path / "loaded")[0].equals(saved)
+
+
+def scattered(addresses, spec):
+    """Has the servers hold an empty table, each in any of its buckets."""
+    with Client(addresses) as client:
+        owners = np.random.default_rng(7).integers(0, len(addresses), 4096).astype(np.uint16)
+        held = Route(client._route.servers, owners)
+        for connection in client._connections:
+            connection.control.create_table(spec, held).result()
+    return addresses
 
 
 @pytest.mark.parametrize("num_servers", [0, 1, 2])

@@ -100,15 +100,17 @@ def test_workers_that_start_at_once_agree_whatever_they_call_the_servers(servers
         client.close()
 
 
-def test_route_that_the_servers_hold_is_taken_whatever_its_order(servers):
-    """The order is ours to choose for new tables alone: rows are where the held one says."""
+def test_route_that_the_servers_hold_is_taken_whatever_its_order_and_owners(servers):
+    """They are ours to choose for new tables alone: rows are where the held one says."""
     with Client(servers(3)) as client:
         held = Route(client._route.servers[::-1])
+        held = held.moved(range(0, 4096, 3), to=held.servers[1])
         for connection in client._connections:
             connection.control.create_table(SPEC, held).result()
     with Client(client.addresses) as other:
         other.attach([SPEC])
         assert other.addresses == client.addresses[::-1]
+        assert other._route == held
         push_some(other)
         assert other.num_rows() == {"user": len(KEYS)}
 

@@ -58,7 +58,7 @@ def work(cluster, holder, batches, *, size, epochs):
         yield
         ask = Ask(holder, frozenset(held), size=size, seconds=SECONDS, epochs=epochs)
         lease, worker = cluster.stores[0].lease(
-            cluster.route.fingerprint, SPEC.name, ask, wait_seconds=0
+            cluster.route.fingerprints[0], SPEC.name, ask, wait_seconds=0
         )
         if lease.kind is LeaseKind.END:
             return
@@ -91,7 +91,7 @@ def open_run(cluster, worker, number):
         weights = np.full(len(keys), FIRST - number, np.float32)
         yield
         cluster.stores[store].set_rows(
-            cluster.route.fingerprint, SPEC.name, keys, weights, worker=worker
+            cluster.route.fingerprints[store], SPEC.name, keys, weights, worker=worker
         )
 
 
@@ -109,7 +109,7 @@ def train(cluster, worker, batches):
             keys = cluster.keys_of(store, batch)
             yield
             cluster.stores[store].push(
-                cluster.route.fingerprint,
+                cluster.route.fingerprints[store],
                 {SPEC.name: (keys, np.ones(len(keys), np.float32))},
                 step=1,
                 origin=Origin(worker, sequence),
@@ -163,8 +163,8 @@ def test_each_batch_is_in_its_rows_once_per_epoch(seed):
             cluster.now += 1.0
 
     found, starts = {}, set()
-    for store in cluster.stores:
-        rows = store.export_rows(cluster.route.fingerprint, SPEC.name)
+    for store, share in zip(cluster.stores, cluster.route.fingerprints, strict=True):
+        rows = store.export_rows(share, SPEC.name)
         found |= dict(zip(rows.keys.tolist(), rows.num_pushes.tolist(), strict=True))
         starts |= set((rows.weights[:, 0] + rows.num_pushes).tolist())
     assert found == expected_pushes(batches, epochs)

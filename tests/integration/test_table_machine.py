@@ -168,26 +168,27 @@ class StoreSubject:
     def move(self, spread):
         self.store = Store()
         self.route = Route((ServerRef(self.store.id, "here:1"),))
+        self.share = self.route.fingerprint_of(self.store.id)
         self.store.create_table(self.spec, self.route)
 
     def pull(self, keys, *, insert, side=0):
-        return self.store.pull(self.route.fingerprint, {"t": keys}, insert=insert)[0]
+        return self.store.pull(self.share, {"t": keys}, insert=insert)[0]
 
     def push(self, keys, gradients, *, step, side=0):
-        self.store.push(self.route.fingerprint, {"t": (keys, gradients)}, step=step)
+        self.store.push(self.share, {"t": (keys, gradients)}, step=step)
 
     def counts(self):
         (stats,) = self.store.stats()
         return stats.num_rows, stats.last_step
 
     def rows(self):
-        return read(data for _, data in self.store.save(self.route.fingerprint, "t"))
+        return read(data for _, data in self.store.save(self.share, "t"))
 
     def save(self, folder):
-        return write(folder, self.store.save(self.route.fingerprint, "t"))
+        return write(folder, self.store.save(self.share, "t"))
 
     def load(self, saved):
-        assert self.store.load(self.route.fingerprint, "t", saved) == self.counts()[0]
+        assert self.store.load(self.share, "t", saved) == self.counts()[0]
 
     def clear(self):
         self.store.drop_table("t")

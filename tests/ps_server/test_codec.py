@@ -77,13 +77,33 @@ def test_spec_without_a_part_is_refused(group):
         spec_from_message(message)
 
 
-def test_route_comes_back_equal():
-    route = Route((ServerRef("b", "x:1"), ServerRef("a", "y:2")))
+EVEN = Route((ServerRef("b", "x:1"), ServerRef("a", "y:2")))
+
+
+MOVED = EVEN.moved([7], to=EVEN.servers[1])
+
+
+@pytest.mark.parametrize("route", [EVEN, MOVED, MOVED.moved([7], to=EVEN.servers[0])])
+def test_route_comes_back_equal(route):
     message = ps_pb2.Route.FromString(route_to_message(route).SerializeToString())
     assert route_from_message(message) == route
-    assert route_from_message(message).fingerprint == route.fingerprint
+    assert route_from_message(message).fingerprints == route.fingerprints
+
+
+def test_what_never_moved_does_not_travel():
+    """It is 6 bytes a bucket in Stats; a route from before buckets moved is even."""
+    assert route_to_message(EVEN).ByteSize() < 40
+    assert len(route_to_message(MOVED).owners) == 2 * 4096
+    assert len(route_to_message(MOVED).versions) == 4 * 4096
 
 
 def test_message_of_no_route_is_refused():
     with pytest.raises(ValueError, match="at least one server"):
         route_from_message(ps_pb2.Route())
+
+
+def test_message_of_broken_owners_is_refused():
+    message = route_to_message(MOVED)
+    message.owners = message.owners[:-1]
+    with pytest.raises(ValueError, match="whole rows of 2 bytes, got 8191 bytes"):
+        route_from_message(message)

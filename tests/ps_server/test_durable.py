@@ -55,7 +55,7 @@ def state_of(store):
     applied, route = store.applied.state(), store.route
     return {
         "id": store.id,
-        "route": None if route is None else route.servers,
+        "route": route,
         "tables": [(stats.spec, stats.id) for stats in store.stats()],
         "rows": {
             stats.spec.name: {
@@ -73,7 +73,7 @@ def state_of(store):
 
 def pushed_rows(store, name):
     """The rows but for those that were only pulled, which start the same whenever they are."""
-    rows = store.export_rows(store.route.fingerprint, name)
+    rows = store.export_rows(store.route.fingerprint_of(store.id), name)
     return type(rows)(*(column[rows.num_pushes > 0] for column in vars(rows).values()))
 
 
@@ -97,7 +97,9 @@ class Traffic:
 
     @property
     def route(self):
-        return Route((ServerRef(self.store.id, "here:1"), ServerRef("other", "there:1")))
+        other = ServerRef("other", "there:1")
+        even = Route((ServerRef(self.store.id, "here:1"), other))
+        return even.moved([0, 7, 2000], to=other)  # what is left is no range
 
     def request(self):
         """Makes one request; each is one change at most."""
@@ -114,7 +116,7 @@ class Traffic:
             gradients = {}
             for name in names:
                 keys = self.rng.integers(0, 120, self.rng.integers(0, 80)).astype(np.uint64)
-                keys = keys[bucket_of(keys) < 2048]  # the others are the other server's
+                keys = keys[np.isin(bucket_of(keys), self.route.buckets_of(self.store.id))]
                 shape = (len(keys), SPECS[name].dim)
                 gradients[name] = keys, self.rng.standard_normal(shape, dtype=np.float32)
             self.sequence += 1
@@ -127,12 +129,12 @@ class Traffic:
 
     def repeat(self):
         if self.last is not None and self.names() == list(self.last[0]):
-            self.store.push(self.route.fingerprint, self.last[0], **self.last[1])
+            self.store.push(self.route.fingerprints[0], self.last[0], **self.last[1])
 
     def lease(self):
         if names := self.names():
             asked = Ask(HOLDER, self.held(names[0]), size=4, seconds=LATER, epochs=LONG)
-            self.store.lease(self.route.fingerprint, names[0], asked, wait_seconds=0)
+            self.store.lease(self.route.fingerprints[0], names[0], asked, wait_seconds=0)
 
     def held(self, name):
         runs = self.store.leases.state()
@@ -178,7 +180,7 @@ class Traffic:
     def pull(self):
         for name in self.names():
             keys = self.rng.integers(0, 200, 20).astype(np.uint64)
-            self.store.pull(self.route.fingerprint, {name: keys}, insert=True)
+            self.store.pull(self.route.fingerprints[0], {name: keys}, insert=True)
 
     def load(self):
         for name in self.names()[:1]:
@@ -187,12 +189,12 @@ class Traffic:
             other.create_table(SPECS[name], route)
             keys = self.rng.integers(0, 2**64, 50, dtype=np.uint64)
             ones = np.ones((50, SPECS[name].dim), np.float32)
-            other.push(route.fingerprint, {name: (keys, ones)}, step=3)
+            other.push(route.fingerprints[0], {name: (keys, ones)}, step=3)
             paths = []
-            for file, data in other.save(route.fingerprint, name):
+            for file, data in other.save(route.fingerprints[0], name):
                 paths.append(self.folder / file)
                 paths[-1].write_bytes(data)
-            self.store.load(self.route.fingerprint, name, paths)
+            self.store.load(self.route.fingerprints[0], name, paths)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -249,7 +251,7 @@ def test_a_checkpoint_is_written_when_the_journal_is_long_and_cuts_it(tmp_path, 
     folder = tmp_path / "data"
     with life(folder, journal_limit=50_000) as store:
         store.create_table(SPECS["user"], alone(store))
-        route = store.route.fingerprint
+        route = store.route.fingerprint_of(store.id)
         for sequence in range(1, 201):
             store.push(
                 route,
@@ -273,7 +275,7 @@ def test_a_trainers_freeze_has_the_server_write_a_checkpoint(tmp_path, wait_unti
     folder = tmp_path / "data"
     with life(folder, journal_limit=4000) as store:
         store.create_table(SPECS["user"], alone(store))
-        route = store.route.fingerprint
+        route = store.route.fingerprint_of(store.id)
         store.release(store.freeze(route))
         assert checkpoint_numbers(folder / "checkpoints") == [], "there is little to cut off"
         store.push(route, {"user": gradients_of(1)}, step=1)
@@ -295,7 +297,7 @@ def two_checkpoints(folder):
         store.create_table(SPECS["user"], alone(store))
         for sequence in range(1, 7):
             store.push(
-                store.route.fingerprint,
+                store.route.fingerprint_of(store.id),
                 {"user": gradients_of(sequence)},
                 step=sequence,
                 origin=Origin(7, sequence),
@@ -373,7 +375,7 @@ def test_full_disk_refuses_a_push_and_takes_it_when_there_is_room(tmp_path):
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     with life(tmp_path / "data") as store:
         store.create_table(SPECS["user"], alone(store))
-        route, origin = store.route.fingerprint, Origin(7, 1)
+        route, origin = store.route.fingerprint_of(store.id), Origin(7, 1)
         expected = state_of(store)
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
         try:
@@ -394,7 +396,12 @@ def test_a_push_that_outlives_the_stop_is_told_so_and_is_nowhere(tmp_path):
         store.create_table(SPECS["user"], alone(store))
         expected = state_of(store)
     with pytest.raises(Stopping):  # UNAVAILABLE: its disk is not full
-        store.push(store.route.fingerprint, {"user": gradients_of(1)}, step=1, origin=Origin(7, 1))
+        store.push(
+            store.route.fingerprint_of(store.id),
+            {"user": gradients_of(1)},
+            step=1,
+            origin=Origin(7, 1),
+        )
     with life(tmp_path / "data") as store:
         assert state_of(store) == expected
 
@@ -414,7 +421,7 @@ def test_checkpoint_that_fails_leaves_the_journal_and_is_tried_again(tmp_path, c
     folder = tmp_path / "data"
     with life(folder, journal_limit=10_000) as store:
         store.create_table(SPECS["user"], alone(store))
-        route = store.route.fingerprint
+        route = store.route.fingerprint_of(store.id)
         (folder / "checkpoints").write_text("no folder")
         sequence = 0
         while "no checkpoint could be written" not in caplog.text:
@@ -497,7 +504,7 @@ class Worker:
     def create(self, spec):
         self.server_id = self.call("Stats", ps_pb2.StatsRequest()).server_id
         route = Route((ServerRef(self.server_id, "here:1"),))
-        self.route = route.fingerprint
+        self.route = route.fingerprints[0]
         self.call(
             "CreateTable",
             ps_pb2.CreateTableRequest(spec=spec_to_message(spec), route=route_to_message(route)),
@@ -580,7 +587,7 @@ def test_kills_at_random_moments_lose_nothing_and_double_nothing(daemon, tmp_pat
     found = worker.pull(ALL_KEYS)
     undisturbed = Store()
     undisturbed.create_table(SPECS["user"], alone(undisturbed))
-    route = undisturbed.route.fingerprint
+    route = undisturbed.route.fingerprint_of(undisturbed.id)
     for sequence in range(1, 401):
         undisturbed.push(route, {"user": gradients_of(sequence)}, step=sequence)
     (expected,) = undisturbed.pull(route, {"user": ALL_KEYS}, insert=True)
@@ -635,7 +642,7 @@ def test_two_bounded_workers_come_back_with_their_clocks(daemon, tmp_path):
     found = run_job(daemon, tmp_path, spec, push)
     undisturbed = Store()
     undisturbed.create_table(spec, alone(undisturbed))
-    route = undisturbed.route.fingerprint
+    route = undisturbed.route.fingerprint_of(undisturbed.id)
     (start,) = undisturbed.pull(route, {"user": ALL_KEYS}, insert=True)
     expected = start.astype(np.float64)
     for step in range(1, 61):
@@ -653,7 +660,7 @@ def test_parts_of_a_step_are_applied_once(daemon, tmp_path):
     found = run_job(daemon, tmp_path, SPECS["user"], push)
     undisturbed = Store()
     undisturbed.create_table(SPECS["user"], alone(undisturbed))
-    route = undisturbed.route.fingerprint
+    route = undisturbed.route.fingerprint_of(undisturbed.id)
     for step in range(1, 61):
         parts = [gradients_of(1000 * rank + step) for rank in range(2)]
         shares = [np.float32(1 / 3), np.float32(2 / 3)]

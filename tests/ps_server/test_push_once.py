@@ -43,7 +43,7 @@ def new_store(num_workers=1, *, spec=SPEC, wait_seconds=LATER):
 def push(store, step=1, *, rank=0, weight=None, sequence=None, gradients=ONES):
     sequence = step if sequence is None else sequence
     store.push(
-        store.route.fingerprint,
+        store.route.fingerprint_of(store.id),
         gradients,
         step=step,
         rank=rank,
@@ -54,7 +54,7 @@ def push(store, step=1, *, rank=0, weight=None, sequence=None, gradients=ONES):
 
 def counts(store):
     """How often each key was pushed."""
-    (rows,) = store.pull(store.route.fingerprint, {"user": KEYS}, insert=False)
+    (rows,) = store.pull(store.route.fingerprint_of(store.id), {"user": KEYS}, insert=False)
     return set(rows[:, 0].tolist())
 
 
@@ -80,6 +80,17 @@ def test_push_that_comes_again_is_answered_and_changes_nothing(weight, is_logged
     store.workers.goodbye(0)
     push(store, 2, weight=weight)
     assert counts(store) == {2}
+
+
+def test_push_is_noted_in_the_buckets_that_are_here_alone():
+    """One that comes with another server's bucket later must find it as that server had it."""
+    store = Store()
+    here, there = ServerRef(store.id, "here"), ServerRef("other", "there")
+    route = Route((here, there)).moved([0, 7, 2000], to=there).moved([4000], to=here)
+    store.create_table(SPEC, route)
+    push(store, rank=None, gradients={"user": (KEYS[:0], np.empty((0, 1), np.float32))})
+    noted = np.flatnonzero(store.applied.state().sequences[0])
+    assert noted.tolist() == [b for b in range(2048) if b not in (0, 7, 2000)] + [4000]
 
 
 def test_push_of_no_member_that_comes_again_changes_nothing():
@@ -147,7 +158,7 @@ def test_buckets_that_have_a_push_already_do_not_take_it_again():
     store.applied.note(Origin(100, 1), LOWER)  # they came from a server that had it
     push(store)
     push(store)
-    (rows,) = store.pull(store.route.fingerprint, {"user": KEYS}, insert=False)
+    (rows,) = store.pull(store.route.fingerprint_of(store.id), {"user": KEYS}, insert=False)
     has_it = store.applied.state().sequences[0] == 1
     assert has_it.all()
     assert 0 < rows.sum() < len(KEYS)
@@ -182,7 +193,7 @@ def test_a_log_of_changes_brings_the_store_back_to_the_bit(data):
     log, store = ListLog(), Store()
     store.keep(log)
     store.create_table(spec, Route((ServerRef(store.id, "here"),)))
-    route = store.route.fingerprint
+    route = store.route.fingerprint_of(store.id)
     for rank in range(2):
         store.workers.join(rank, num_workers=2, name="w", worker=100 + rank)
         store.workers.begin(rank, 0)

@@ -128,7 +128,7 @@ def load_held_open(channel, data_dir, wait_until):
     release = threading.Event()
 
     def requests():
-        yield ps_pb2.LoadRequest(route=route.fingerprint, table="user")
+        yield ps_pb2.LoadRequest(route=route.fingerprints[0], table="user")
         assert release.wait(LATER)
 
     call = stub.Load.future(requests())

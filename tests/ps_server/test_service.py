@@ -32,7 +32,9 @@ class Peer:
     def __init__(self, channel, data_dir):
         self.stub = ps_pb2_grpc.ParameterServerStub(channel)
         self.data_dir = data_dir
-        self.route = Route((ServerRef(self.stub.Stats(ps_pb2.StatsRequest()).server_id, "here"),))
+        server_id = self.stub.Stats(ps_pb2.StatsRequest()).server_id
+        self.route = Route((ServerRef(server_id, "here"),))
+        self.share = self.route.fingerprint_of(server_id)
         self.create(SPEC)
         self.push(KEYS.tobytes(), ONES.tobytes())
 
@@ -43,19 +45,19 @@ class Peer:
 
     def pull(self, keys=KEY_BYTES, *, tables=("user",), insert=True, route=None):
         parts = [ps_pb2.TableKeys(table=table, keys=keys) for table in tables]
-        route = self.route.fingerprint if route is None else route
+        route = self.share if route is None else route
         return self.stub.Pull(ps_pb2.PullRequest(route=route, insert=insert, tables=parts))
 
     def push(self, keys, gradients, *, tables=("user",), step=1, route=None):
         parts = [
             ps_pb2.TableGradients(table=table, keys=keys, gradients=gradients) for table in tables
         ]
-        route = self.route.fingerprint if route is None else route
+        route = self.share if route is None else route
         return self.stub.Push(ps_pb2.PushRequest(route=route, step=step, tables=parts))
 
     def save(self, table="user"):
         files = {}
-        request = ps_pb2.SaveRequest(route=self.route.fingerprint, table=table)
+        request = ps_pb2.SaveRequest(route=self.share, table=table)
         for piece in self.stub.Save(request):
             files[piece.name] = files.get(piece.name, b"") + piece.data
         return files
@@ -64,7 +66,7 @@ class Peer:
         return self.stub.Load(self.requests(pieces, table, route))
 
     def requests(self, pieces, table="user", route=None, number=None):
-        route = self.route.fingerprint if route is None else route
+        route = self.share if route is None else route
         pieces = list(pieces)
         number = len({name for name, _ in pieces}) if number is None else number
         first = ps_pb2.LoadRequest(route=route, table=table, num_snapshots=number)
@@ -178,7 +180,7 @@ def test_unknown_table_is_not_found(peer, refuses, name):
 
 
 def test_another_route_is_refused(peer, refuses):
-    code, route = grpc.StatusCode.FAILED_PRECONDITION, peer.route.fingerprint ^ 1
+    code, route = grpc.StatusCode.FAILED_PRECONDITION, peer.share ^ 1
     refuses(code, lambda: peer.pull(route=route), f"{route:#x}", "here")
     refuses(code, lambda: peer.push(KEYS.tobytes(), ONES.tobytes(), route=route))
     refuses(code, lambda: peer.load(peer.save().items(), route=route))
@@ -359,7 +361,7 @@ def test_load_that_is_cut_leaves_the_rows(peer, wait_until, num_sent):
 
 def test_clients_that_vanish_in_a_save_leave_no_thread(peer):
     peer.pull(np.arange(20_000, dtype=np.uint64).tobytes())
-    request = ps_pb2.SaveRequest(route=peer.route.fingerprint, table="user")
+    request = ps_pb2.SaveRequest(route=peer.share, table="user")
     for _ in range(40):  # more than the server has threads
         stream = peer.stub.Save(request)
         next(stream)
@@ -374,7 +376,7 @@ def test_worker_that_cannot_be_is_refused(peer, refuses, rank, num_workers):
 
 
 def test_requests_of_a_worker_that_has_not_joined_are_refused(peer, refuses):
-    route, stub = peer.route.fingerprint, peer.stub
+    route, stub = peer.share, peer.stub
     part = ps_pb2.TableGradients(table="user", keys=KEY_BYTES, gradients=ONES.tobytes())
     for rank in (0, 2**32 - 1):
         words = "joins before all else", f"got rank={rank}"
@@ -396,14 +398,14 @@ def test_parts_and_waits_without_a_rank_and_weights_that_are_none_are_refused(pe
     next(stream)
     stub.SetClock(ps_pb2.SetClockRequest(rank=0, first_step=1))
     part = ps_pb2.TableGradients(table="user", keys=KEY_BYTES, gradients=ONES.tobytes())
-    fields = {"route": peer.route.fingerprint, "step": 2, "tables": [part]}
+    fields = {"route": peer.share, "step": 2, "tables": [part]}
     for rank, weight in ((None, 1), (0, -1), (0, float("nan")), (0, float("inf"))):
         request = ps_pb2.PushRequest(rank=rank, weight=weight, **fields)
         refuses(INVALID, lambda request=request: stub.Push(request), f"rank={rank}, weight=")
     for step in (1, 3):
         request = ps_pb2.PushRequest(rank=0, weight=1, **{**fields, "step": step})
         refuses(INVALID, lambda request=request: stub.Push(request), f"got step={step} after")
-    pull = ps_pb2.PullRequest(route=peer.route.fingerprint, after_step=2**64 - 1)
+    pull = ps_pb2.PullRequest(route=peer.share, after_step=2**64 - 1)
     refuses(INVALID, lambda: stub.Pull(pull), "names its rank")
     stub.Push(ps_pb2.PushRequest(rank=0, weight=1, **fields))
     stub.Goodbye(ps_pb2.GoodbyeRequest(rank=0))
@@ -441,7 +443,7 @@ def test_a_trace_has_the_requests_between_its_start_and_its_stop(peer):
     peer.pull()
     before = trace(peer, "START").clock
     request = ps_pb2.PullRequest(
-        route=peer.route.fingerprint, tables=[ps_pb2.TableKeys(table="user", keys=KEY_BYTES)]
+        route=peer.share, tables=[ps_pb2.TableKeys(table="user", keys=KEY_BYTES)]
     )
     for step in (0, 4):
         request.step = step
@@ -473,7 +475,7 @@ def test_a_new_start_forgets_what_was_recorded(peer):
 @pytest.mark.parametrize("step", [-(2**63), -1, 2**63 - 1])
 def test_a_pull_of_a_step_that_cannot_be_is_served(peer, step):
     trace(peer, "START")
-    peer.stub.Pull(ps_pb2.PullRequest(route=peer.route.fingerprint, step=step))
+    peer.stub.Pull(ps_pb2.PullRequest(route=peer.share, step=step))
     spans = spans_from_message(trace(peer, "STOP"), role="ps-server")
     assert spans.steps.tolist() == [max(step - 1, -1)]
 
@@ -481,7 +483,7 @@ def test_a_pull_of_a_step_that_cannot_be_is_served(peer, step):
 def test_push_with_an_origin_is_applied_once(peer, refuses):
     def push(sequence):
         part = ps_pb2.TableGradients(table="user", keys=KEY_BYTES, gradients=ONES.tobytes())
-        route = peer.route.fingerprint
+        route = peer.share
         numbers = {"worker": 2**64 - 1, "sequence": sequence}
         peer.stub.Push(ps_pb2.PushRequest(route=route, step=2, tables=[part], **numbers))
 
@@ -501,7 +503,7 @@ def test_worker_that_joins_again_by_its_number_is_back_and_its_old_stream_ends(p
     new = peer.stub.Join(request)
     assert next(new).is_back
     assert list(old) == []
-    push = ps_pb2.PushRequest(route=peer.route.fingerprint, step=4, rank=0, worker=7, sequence=1)
+    push = ps_pb2.PushRequest(route=peer.share, step=4, rank=0, worker=7, sequence=1)
     peer.stub.Push(push)
     peer.stub.Goodbye(ps_pb2.GoodbyeRequest(rank=0))
     assert list(new) == []
@@ -524,7 +526,7 @@ def test_stream_that_breaks_before_its_first_answer_is_read_leaves_no_member(pee
 
 
 def test_range_is_leased_pushed_and_finished(peer):
-    stub, route = peer.stub, peer.route.fingerprint
+    stub, route = peer.stub, peer.route.fingerprints[0]
 
     def lease(holder, *held):
         request = ps_pb2.LeaseRequest(
@@ -570,7 +572,7 @@ def test_range_is_leased_pushed_and_finished(peer):
 
 
 def test_leases_and_rows_that_make_no_sense_are_refused(peer, refuses):
-    stub, route = peer.stub, peer.route.fingerprint
+    stub, route = peer.stub, peer.route.fingerprints[0]
     good = {"route": route, "table": "user", "holder": 1, "size": 4, "seconds": 1.0, "epochs": 1}
     invalid, not_found = grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND
     refuses(invalid, lambda: stub.Lease(ps_pb2.LeaseRequest(**good | {"holder": 0})), "holder=0")

@@ -17,7 +17,7 @@ from ps_server.snapshot import (
 from ps_server.spec import NUM_BUCKETS, SGD, Adagrad, Adam, Normal, TableSpec
 from ps_server.table import Table
 
-ALL = range(NUM_BUCKETS)
+ALL = np.arange(NUM_BUCKETS)
 
 
 def filled(optimizer=Adagrad(0.1), num_keys=100, dim=3):  # noqa: B008
@@ -39,6 +39,10 @@ def write(table, folder, owned=ALL):
     return paths
 
 
+def keys_of(table):
+    return table.export_rows(0, NUM_BUCKETS).keys
+
+
 def columns(rows):
     return {name: column.tobytes() for name, column in vars(rows).items()}
 
@@ -54,7 +58,7 @@ def rewrite(path, change):
 def one_file(tmp_path):
     """A small snapshot of few rows, and its table."""
     table = filled(num_keys=4000, dim=2)
-    path, *_ = write(table, tmp_path, range(5))
+    path, *_ = write(table, tmp_path, np.arange(5))
     return path, table
 
 
@@ -87,17 +91,41 @@ def test_two_lines_of_pyarrow_read_one(one_file):
     assert described["table"] == table.spec.to_dict()
 
 
-@pytest.mark.parametrize(("start", "stop"), [(0, 4096), (100, 300), (255, 256), (256, 512), (7, 7)])
-def test_snapshots_hold_the_buckets_that_are_owned(tmp_path, start, stop):
+@pytest.mark.parametrize(
+    "owned",
+    [
+        ALL,
+        np.arange(100, 300),
+        np.arange(255, 256),
+        np.arange(256, 512),
+        np.arange(0),
+        ALL[::3],
+        np.array([4, 9, 250, 255, 256, 4095]),
+    ],
+    ids=["all", "over_two", "one", "a_range", "none", "each_third", "scattered"],
+)
+def test_snapshots_hold_the_buckets_that_are_owned(tmp_path, owned):
     table = filled(num_keys=20_000, dim=1)
     seen = []
-    for path in write(table, tmp_path, range(start, stop)):
+    for path in write(table, tmp_path, owned):
         buckets = bucket_of(read_snapshot(path, table.spec).keys)
         named = buckets_of_snapshot(path.name)
-        assert start <= named.start <= buckets.min()
-        assert buckets.max() < named.stop <= stop
+        assert named.start // 256 == (named.stop - 1) // 256, "a file is of one range"
+        assert {named.start, named.stop - 1} <= set(owned.tolist())
+        assert set(buckets.tolist()) <= set(owned.tolist()) & set(named)
         seen += buckets.tolist()
-    assert len(seen) == len(table.export_rows(start, stop))
+    assert sorted(seen) == sorted(b for b in bucket_of(keys_of(table)) if b in owned)
+
+
+def test_servers_that_share_a_range_of_buckets_write_files_of_other_names(tmp_path):
+    table = filled(num_keys=20_000, dim=1)
+    owners = np.random.default_rng(6).integers(0, 5, NUM_BUCKETS)
+    paths = [p for i in range(5) for p in write(table, tmp_path, np.flatnonzero(owners == i))]
+    assert len({path.name for path in paths}) == len(paths) == 5 * 16
+    loaded = Table(table.spec)
+    for path in paths:
+        loaded.import_rows(read_snapshot(path, table.spec))
+    assert columns(loaded.export_rows(0, 4096)) == columns(table.export_rows(0, 4096))
 
 
 def test_empty_table_has_no_snapshots():
@@ -111,7 +139,7 @@ def test_rows_within_keeps_rows_of_the_buckets_alone():
         int(held[20]),
         int(held[80]),
     )  # a row lies in the first bucket and in the one behind
-    part = rows_within(rows, range(first, end))
+    part = rows_within(rows, np.arange(first, end))
     inside = [first <= bucket < end for bucket in bucket_of(rows.keys).tolist()]
     assert {first} <= {*bucket_of(part.keys).tolist()}
     assert part.keys.tolist() == rows.keys[inside].tolist()

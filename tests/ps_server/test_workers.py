@@ -422,7 +422,7 @@ def new_store(spec, num_workers, *, first_step=0):
     ]
     for rank in range(num_workers):
         store.workers.begin(rank, first_step)
-    return store, route.fingerprint, members
+    return store, route.fingerprint_of(store.id), members
 
 
 @settings(max_examples=60, deadline=None)

@@ -8,11 +8,15 @@ from hetero_pipe.client.client import Client
 from hetero_pipe.client.profile import profile_grpc, profile_route, profile_tables
 from hetero_pipe.client.route import RoutedKeys
 from hetero_pipe.client.status import ERROR_OF
-from ps_server.store import Rows
+from ps_server.store import Ask, Lease, LeaseKind, Origin, Rows
 
 __all__ = [
     "ERROR_OF",
+    "Ask",
     "Client",
+    "Lease",
+    "LeaseKind",
+    "Origin",
     "RoutedKeys",
     "Rows",
     "profile_grpc",

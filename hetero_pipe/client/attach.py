@@ -21,6 +21,7 @@ def attach_tables(
     specs: Mapping[str, TableSpec],
     *,
     fresh: bool,
+    beside_others: bool = False,
 ) -> int:
     """Creates tables, or attaches to those that are there. Raises as `Client.attach` does.
 
@@ -29,6 +30,8 @@ def attach_tables(
         connections: To its servers, in its order.
         specs: Of the tables, by name.
         fresh: Drop tables of these names first.
+        beside_others: Whether others may just be creating them: then one that some
+            servers have is no error.
 
     Returns:
         The largest step pushed to any of them, 0 for new ones.
@@ -39,7 +42,7 @@ def attach_tables(
     stats = ask(connections, lambda c: c.control.stats())
     for connection, held in zip(connections, stats, strict=True):
         _check_route(route, connection.ref.address, held)
-    for name in specs:
+    for name in () if beside_others else specs:
         _check_whole(name, connections, stats)
     return max((_attach(spec, route, connections, stats) for spec in specs.values()), default=0)
 

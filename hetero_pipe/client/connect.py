@@ -11,7 +11,7 @@ from hetero_pipe.client.link import Link
 from hetero_pipe.client.patience import Retry
 from hetero_pipe.client.retry import RetryingTransport
 from hetero_pipe.client.servers import Servers, servers_of
-from hetero_pipe.client.transport import ControlPlane, DataPlane, ServerStats
+from hetero_pipe.client.transport import ControlPlane, DataPlane, RangePlane, ServerStats
 from hetero_pipe.client.transport.grpc import GrpcTransport
 from hetero_pipe.errors import ConfigError, ServerUnavailable
 from hetero_pipe.units import format_seconds
@@ -25,11 +25,12 @@ FILE_SECONDS = 0.1  # between two looks for a file that is not there
 
 @dataclass(frozen=True)
 class Connection:
-    """One server as a client holds it."""
+    """One server as a client holds it; a store of this process hands out no ranges."""
 
     ref: ServerRef
     data: DataPlane
     control: ControlPlane
+    ranges: RangePlane | None = None
 
 
 def connect_embedded() -> tuple[Route, list[Connection]]:
@@ -75,7 +76,8 @@ def connect_servers(
             located = _Located(search.servers, position)
             link = Link(stats.id, transport, locate=located, retry=retry)
             by_id[stats.id] = RetryingTransport(link)
-    return route, [Connection(ref, by_id[ref.id], by_id[ref.id]) for ref in route.servers]
+    held = [(ref, by_id[ref.id]) for ref in route.servers]
+    return route, [Connection(ref, each, each, each) for ref, each in held]
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of servers and workers to a script's own.
 
     Without any of them, a script is one process that trains alone. Their values
-    are `servers`, `retry_seconds`, `mode`, `staleness`, `average_every`, `wire`, `trace`,
-    `worker`, `num_workers`, `coordinator`, `stage` and `dense_workers`.
+    are `servers`, `retry_seconds`, `mode`, `staleness`, `average_every`, `range_batches`,
+    `lease_seconds`, `wire`, `trace`, `worker`, `num_workers`, `coordinator`, `stage` and
+    `dense_workers`.
     """
     default = WorkersPlan()
     job = parser.add_argument_group("the job", "the same for all of its processes")
@@ -42,6 +43,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=default.average_every,
         help="between two averages of dense parameters; default: %(default)s",
+    )
+    add(
+        "--range-batches",
+        metavar="N",
+        type=int,
+        default=default.range_batches,
+        help="mode elastic: that a worker gets at once; default: %(default)s",
+    )
+    add(
+        "--lease-seconds",
+        metavar="S",
+        type=float,
+        default=default.lease_seconds,
+        help="mode elastic: how long it may be silent until others get them; default: %(default)g",
     )
     add(
         "--num-workers",
@@ -87,6 +102,8 @@ def workers_plan(flags: argparse.Namespace) -> WorkersPlan:
         dense=tuple(flags.dense_workers),
         wire=flags.wire,
         average_every=flags.average_every,
+        range_batches=flags.range_batches,
+        lease_seconds=flags.lease_seconds,
     )
 
 

@@ -64,6 +64,8 @@ class Lease:
         epoch: That it is of, from 0.
         first_batch: Where in the epoch it begins.
         size: Batches that it has, if the data do not end in it.
+        num_before: Batches of the run before it: of the epochs that are over, and of
+            this one.
     """
 
     kind: LeaseKind
@@ -71,6 +73,7 @@ class Lease:
     epoch: int = 0
     first_batch: int = 0
     size: int = 0
+    num_before: int = 0
 
 
 class Leases:
@@ -247,4 +250,4 @@ _SECONDS = 10.0  # of a holder that has not been heard since this server was sta
 def _lease(run: Ranges, number: int) -> Lease:
     kind = LeaseKind[run.kind_of(number).name]
     first = run.first_batch(number) if kind is LeaseKind.TRAIN else 0
-    return Lease(kind, number, run.epoch, first, run.size)
+    return Lease(kind, number, run.epoch, first, run.size, run.num_before + first)

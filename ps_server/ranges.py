@@ -46,6 +46,8 @@ class RangesState:
         next: Number of the first range that was never handed out.
         last: Number of the range in which the data end; None while nobody knows.
         closing: Number of the range that closes the epoch, once it is handed out.
+        num_batches: Of all ranges that are complete, of all epochs.
+        num_before: Of all epochs before this one.
         held: Holder by number.
         returned: Numbers that were given back.
     """
@@ -57,6 +59,8 @@ class RangesState:
     next: int = 0
     last: int | None = None
     closing: int | None = None
+    num_batches: int = 0
+    num_before: int = 0
     held: Mapping[int, int] | None = None
     returned: tuple[int, ...] = ()
 
@@ -76,6 +80,8 @@ class Ranges:
         self._next = state.next
         self._last = state.last
         self._closing = state.closing
+        self._num_batches = state.num_batches
+        self.num_before = state.num_before
         self.held: dict[int, int] = dict(state.held or {})
         self._returned = set(state.returned)
 
@@ -89,6 +95,8 @@ class Ranges:
             self._next,
             self._last,
             self._closing,
+            self._num_batches,
+            self.num_before,
             dict(self.held),
             tuple(sorted(self._returned)),
         )
@@ -143,9 +151,13 @@ class Ranges:
         self._returned.discard(number)
         if kind is RangeKind.OPEN:
             self.is_open, self._first = True, self._next
-        elif kind is RangeKind.CLOSE:
+            return
+        if kind is RangeKind.CLOSE:
             self.epoch += 1
             self._first, self._last, self._closing = self._next, None, None
-        elif num_batches < self.size:
+            self.num_before = self._num_batches
+            return
+        self._num_batches += num_batches
+        if num_batches < self.size:
             self._last = number if self._last is None else min(self._last, number)
             self._returned = {each for each in self._returned if each <= self._last}

@@ -387,6 +387,7 @@ def _lease_message(lease: Lease, worker: int) -> ps_pb2.LeaseReply:
         first_batch=lease.first_batch,
         size=lease.size,
         worker=worker,
+        num_before=lease.num_before,
     )
 
 

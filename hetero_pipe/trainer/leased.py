@@ -27,11 +27,8 @@ class Place:
 
     @property
     def step(self) -> int:
-        """From 1: which update of the tables it is, as an optimizer counts them.
-
-        As many as ranges before it could have; range 0 opens a run.
-        """
-        return (self.lease.number - 1) * self.lease.size + self.origin.sequence
+        """From 1: which batch of the run it is, as an optimizer counts the updates of a table."""
+        return self.lease.num_before + self.origin.sequence
 
 
 class LeasedBatches:

@@ -50,8 +50,10 @@ def test_an_epoch_closes_when_all_before_the_end_of_data_is_complete(num_last):
     run.complete(whole, 4)
     closing = lease(run, 1)
     assert (run.kind_of(closing), run.offered(), run.epoch) == (RangeKind.CLOSE, None, 0)
+    assert run.num_before == 0
     run.complete(closing, 0)
     assert (run.epoch, run.first_batch(lease(run, 1))) == (1, 0)
+    assert run.num_before == 4 + num_last, "so many batches of the epoch before"
 
 
 def test_a_closing_range_that_is_given_back_closes_again():

@@ -554,7 +554,7 @@ def test_range_is_leased_pushed_and_finished(peer):
 
     found = lease(1)
     assert (opening.kind, found.kind) == (ps_pb2.LeaseReply.OPEN, ps_pb2.LeaseReply.TRAIN)
-    assert (found.epoch, found.first_batch, found.size) == (0, 0, 4)
+    assert (found.epoch, found.first_batch, found.size, found.num_before) == (0, 0, 4, 0)
     push(found.worker, 1)
     progress = ps_pb2.ProgressRequest(worker=found.worker)
     assert stub.Progress(progress).sequence == 1

@@ -465,7 +465,14 @@ def _rows(reply: ps_pb2.PullReply, num_keys: Sequence[int]) -> list[NDArray[np.f
 
 def _lease(message: ps_pb2.LeaseReply) -> tuple[Lease, int]:
     kind = LeaseKind[ps_pb2.LeaseReply.Kind.Name(message.kind)]
-    lease = Lease(kind, message.number, message.epoch, message.first_batch, message.size)
+    lease = Lease(
+        kind,
+        message.number,
+        message.epoch,
+        message.first_batch,
+        message.size,
+        message.num_before,
+    )
     return lease, int(message.worker)
 
 

@@ -13,7 +13,7 @@ from hetero_pipe.nn import DenseRows
 from hetero_pipe.trainer.holder import Holder
 from hetero_pipe.trainer.leased import LeasedBatches
 from tests.oracles.serial_trainer import SerialTrainer
-from tests.toy import SLOTS, DeepFM, RowsAlone, build, read, samples, write_parquet
+from tests.toy import SLOTS, DeepFM, RowsAlone, build, pushes_on, read, samples, write_parquet
 
 pytestmark = pytest.mark.filterwarnings("ignore:When training, we now always track")
 
@@ -49,27 +49,6 @@ def elastic(addresses, model, optimizer, *, size=3, seconds=LATER, staleness=0):
     return hp.Trainer(model, optimizer=optimizer, plan=plan)
 
 
-def rows_of(addresses, specs):
-    """Returns the rows of tables on servers: weights and pushes by key, by table."""
-    found = {}
-    with Client(addresses) as client:
-        client.attach(specs)
-        for spec in specs:
-            found[spec.name] = {}
-            for name, pieces in client.save(spec.name):
-                found[spec.name] |= {
-                    row["key"]: (row["weights"], row["num_pushes"])
-                    for row in rows_in(name, b"".join(pieces))
-                }
-    return found
-
-
-def rows_in(name, data):
-    import pyarrow as pa  # noqa: PLC0415
-
-    return pa.ipc.open_file(pa.py_buffer(data)).read_all().to_pylist()
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("number", [1, 2])
 def test_one_worker_is_the_serial_loop(serve, reader, kind, number):
@@ -86,7 +65,9 @@ def test_one_worker_is_the_serial_loop(serve, reader, kind, number):
     assert (result.num_steps, result.num_samples) == (2 * BATCHES, 2 * 640)
     np.testing.assert_allclose(predicted, serial.predict(reader), rtol=1e-4)
     for name, found in model.state_dict().items():
-        np.testing.assert_allclose(found.numpy(), expected[name], rtol=1e-4, atol=1e-6, err_msg=name)
+        np.testing.assert_allclose(
+            found.numpy(), expected[name], rtol=1e-4, atol=1e-6, err_msg=name
+        )
 
 
 def test_every_dense_row_is_pushed_once_a_batch(serve, reader):
@@ -95,7 +76,7 @@ def test_every_dense_row_is_pushed_once_a_batch(serve, reader):
     with elastic(addresses, model, optimizer, staleness=2) as trainer:
         trainer.fit(reader, epochs=3)
     specs = DenseRows(model, optimizer).specs
-    found = rows_of(addresses, specs)
+    found = pushes_on(addresses, specs)
     assert [len(found[spec.name]) for spec in specs] == [3, 1]
     for spec in specs:
-        assert {pushes for _, pushes in found[spec.name].values()} == {3 * BATCHES}
+        assert set(found[spec.name].values()) == {3 * BATCHES}

@@ -122,7 +122,8 @@ def told_remedies(
     if not kinds:
         return (
             f"a plan needs a device that its mode may use, got modes {', '.join(space.modes)} on "
-            f"hosts with {_devices(model.cluster)}; allow other modes, one of {', '.join(PLANNED_MODES)}"
+            f"hosts with {_devices(model.cluster)}; allow other modes, one of "
+            f"{', '.join(PLANNED_MODES)}"
         )
     half = watch.shortened(watch.left / 2)
     lacks = [lack_of(boxes, model, aim, half) for boxes in kinds]

@@ -2,12 +2,13 @@
 
 import argparse
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from hetero_pipe.errors import ConfigError
 from hetero_pipe.plan import MODES, RETRY_SECONDS, WIRES, Worker, WorkersPlan
 
-__all__ = ["add_arguments", "take_device", "worker", "workers_plan"]
+__all__ = ["add_arguments", "mode_of", "take_device", "worker", "workers_plan"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -88,6 +89,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--worker", metavar="RANK", type=int, default=0, help="among those of its stage, from 0")
     add("--trace", metavar="FILE", type=Path, help="write where time went, for Perfetto")
+
+
+def mode_of(arguments: Sequence[str]) -> str:
+    """Returns the mode that a script's arguments name, or the default one."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    add_arguments(parser)
+    try:
+        flags, _ = parser.parse_known_args(arguments)
+    except argparse.ArgumentError:  # the script says what is wrong with them
+        return WorkersPlan().mode
+    return str(flags.mode)
 
 
 def workers_plan(flags: argparse.Namespace) -> WorkersPlan:

@@ -263,7 +263,7 @@ class _Running:
             return None
         if is_worker and self._job.is_elastic:
             self._lost = self._lost or event
-            logger.warning("%s; %d workers go on without it", event, len(self._workers))
+            logger.warning("%s; others go on without it", event)
             return None
         if event.code == FOLLOWED:
             is_first, self._followed = self._followed is None, self._followed or event

@@ -132,7 +132,7 @@ def test_in_mode_elastic_others_go_on_without_the_worker_that_failed(workers, co
     arguments = ("--workers", workers, IDLE, "--fail", str(int(workers) - 1), "--mode", "elastic")
     found, _, err = launch(*arguments).end()
     assert found == code
-    assert f"ended with exit code 7; {int(workers) - 1} workers go on without it\n" in err
+    assert "ended with exit code 7; others go on without it\n" in err
 
 
 def test_one_that_failed_because_of_another_is_not_the_first(launch, tmp_path, wait_until):

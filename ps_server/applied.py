@@ -16,22 +16,36 @@ A worker that is not known has pushed nothing, so its first push is 1. That hold
 too for one that was forgotten since: what it pushes on is refused, neither lost
 nor doubled. Its push 1 alone could be applied again, if so many others began to
 push between it and its repetition that it was forgotten.
+
+Where batches are leased in ranges, a push is known by its range: its worker is the
+range's number (`range_worker`), its sequence which batch of the range it is. When all
+of a range is applied on every server, it is *finished*: of it, a server remembers that
+for ever, and no sequences. A holder that slept through all that can do no harm.
 """
 
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ps_server.change import Gradients, Origin
+from ps_server.intervals import Intervals
 from ps_server.keys import bucket_of
 from ps_server.spec import NUM_BUCKETS
 
-__all__ = ["MAX_REMEMBERED", "Applied", "AppliedState", "Buckets", "InWork", "still_to_apply"]
+__all__ = [
+    "MAX_REMEMBERED",
+    "Applied",
+    "AppliedState",
+    "Buckets",
+    "InWork",
+    "range_worker",
+    "still_to_apply",
+]
 
 MAX_REMEMBERED = 1024
 """Workers whose pushes a server remembers, 32 KiB each: 16 generations of the most that join."""
@@ -48,10 +62,13 @@ class AppliedState:
         workers: Those known, the one that pushed last at the end, `[w]`.
         sequences: The last push of each in each bucket, 0 if none is known,
             `[w, 4096]`.
+        finished: First and last of each run of numbers whose pushes are finished,
+            `[r, 2]`.
     """
 
     workers: NDArray[np.uint64]
     sequences: NDArray[np.uint64]
+    finished: NDArray[np.uint64] = field(default_factory=lambda: np.empty((0, 2), np.uint64))
 
 
 class Applied:
@@ -66,6 +83,7 @@ class Applied:
         self._max_workers = max_workers
         self._lock = threading.Lock()  # guards the rest
         self._last: OrderedDict[int, NDArray[np.uint64]] = OrderedDict()
+        self._finished = Intervals()
 
     def pending(self, origin: Origin, owned: Buckets) -> Buckets:
         """Returns the buckets of `owned` that a push is not in yet.
@@ -74,6 +92,8 @@ class Applied:
             ValueError: It is not the next of its worker in one of them.
         """
         with self._lock:
+            if origin.worker in self._finished:
+                return np.zeros(NUM_BUCKETS, dtype=np.bool_)
             last = self._last.get(origin.worker)
             if last is None:
                 last = _nothing()
@@ -93,6 +113,8 @@ class Applied:
     def note(self, origin: Origin, owned: Buckets) -> None:
         """Remembers that a push is in the rows of `owned`, also where it had no keys."""
         with self._lock:
+            if origin.worker in self._finished:
+                return
             last = self._last.setdefault(origin.worker, _nothing())
             last[owned & (last < origin.sequence)] = origin.sequence
             self._last.move_to_end(origin.worker)
@@ -102,6 +124,34 @@ class Applied:
         """Forgets a worker that pushes no more; one that is not known is no error."""
         with self._lock:
             self._last.pop(worker, None)
+
+    def progress(self, worker: int, owned: Buckets) -> int | None:
+        """Returns the last push of a worker that is in all of `owned`; None if it is finished."""
+        with self._lock:
+            if worker in self._finished:
+                return None
+            last = self._last.get(worker)
+            return 0 if last is None else int(last[owned].min(initial=np.uint64(2**63)))
+
+    @property
+    def has_any_finished(self) -> bool:
+        """Whether pushes by any number have finished."""
+        with self._lock:
+            return len(self._finished.state()) > 0
+
+    def has_finished(self, first: int, last: int) -> bool:
+        """Whether all numbers from `first` to `last` are among those that have finished."""
+        with self._lock:
+            return self._finished.has_run(first, last)
+
+    def finish(self, first: int, last: int) -> None:
+        """Remembers that pushes by the numbers from `first` to `last` are applied no more.
+
+        All that were to be are, on every server.
+        """
+        with self._lock:
+            self._finished.add_run(first, last)
+            self._forget_the_finished()
 
     def state(self) -> AppliedState:
         """Returns a copy of all that is known."""
@@ -113,6 +163,8 @@ class Applied:
         with self._lock:
             pairs = zip(state.workers.tolist(), state.sequences, strict=True)
             self._last = OrderedDict((worker, last.copy()) for worker, last in pairs)
+            self._finished = Intervals()
+            self._finished.update(state.finished)
             self._forget_the_oldest()
 
     def sequences_of(self, buckets: Sequence[int]) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
@@ -140,6 +192,7 @@ class Applied:
                 last[where] = 0
             for worker, known in zip(workers.tolist(), sequences, strict=True):
                 self._last.setdefault(worker, _nothing())[where] = known
+            self._forget_the_finished()
             self._forget_the_oldest()
 
     def forget_buckets(self, buckets: Sequence[int]) -> None:
@@ -150,12 +203,33 @@ class Applied:
     def _copy(self) -> AppliedState:
         sequences = np.array(list(self._last.values()), dtype=np.uint64)
         return AppliedState(
-            np.array(list(self._last), dtype=np.uint64), sequences.reshape(-1, NUM_BUCKETS)
+            np.array(list(self._last), dtype=np.uint64),
+            sequences.reshape(-1, NUM_BUCKETS),
+            self._finished.state(),
         )
+
+    def _forget_the_finished(self) -> None:
+        for worker in [each for each in self._last if each in self._finished]:
+            del self._last[worker]
 
     def _forget_the_oldest(self) -> None:
         while len(self._last) > self._max_workers:
             self._last.popitem(last=False)
+
+
+def range_worker(table_id: int, number: int) -> int:
+    """Returns the number by which the pushes of a range are known.
+
+    Those of the ranges of one run follow one another.
+
+    Args:
+        table_id: Of the table whose run it is, on the server that leases.
+        number: Of the range, below 2**32 - 1.
+
+    >>> hex(range_worker(0xABCDEF0123456789, 4))
+    '0xabcdef0100000005'
+    """
+    return (table_id >> 32 << 32) + number + 1
 
 
 def still_to_apply(gradients: Gradients, pending: Buckets, owned: Buckets) -> Gradients:

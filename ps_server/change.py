@@ -36,6 +36,10 @@ __all__ = [
     "Prepare",
     "Presence",
     "Push",
+    "PushesFinished",
+    "RangeCompleted",
+    "RangeLeased",
+    "RangeReturned",
     "ReplaceRows",
     "RosterState",
     "StagePush",
@@ -250,7 +254,63 @@ class Discard:
 
 MoveChange = Hold | Give | StageRows | StagePush | Prepare | Take | Discard
 
-Change = CreateTable | DropTable | ReplaceRows | Push | Joined | ClockSet | Left | MoveChange
+
+@dataclass(frozen=True)
+class RangeLeased:
+    """A range of the batches of a table's run is held: a new one, or one that was given back.
+
+    Attributes:
+        table: Whose run it is.
+        number: Of the range.
+        holder: The worker's number.
+        size: Batches of a range of a run that begins by it.
+    """
+
+    table: str
+    number: int
+    holder: int
+    size: int
+
+
+@dataclass(frozen=True)
+class RangeReturned:
+    """A range is held no longer, and not complete."""
+
+    table: str
+    number: int
+
+
+@dataclass(frozen=True)
+class RangeCompleted:
+    """A range is complete; with fewer batches than others where the data end."""
+
+    table: str
+    number: int
+    num_batches: int
+
+
+@dataclass(frozen=True)
+class PushesFinished:
+    """Pushes by the numbers from `first` to `last` are applied no more, all that were to be are."""
+
+    first: int
+    last: int
+
+
+Change = (
+    CreateTable
+    | DropTable
+    | ReplaceRows
+    | Push
+    | Joined
+    | ClockSet
+    | Left
+    | RangeLeased
+    | RangeReturned
+    | RangeCompleted
+    | PushesFinished
+    | MoveChange
+)
 
 
 class NotLogged(Exception):

@@ -16,6 +16,7 @@ import os
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -36,6 +37,7 @@ from ps_server.checkpoint import (
 )
 from ps_server.journal import Journal, JournalError, first_number, replay
 from ps_server.moves import Incoming, MovesState, Prepared
+from ps_server.ranges import RangesState
 from ps_server.record import (
     change_from_record,
     change_to_record,
@@ -225,7 +227,10 @@ class Durable:
         self._restore_share(state)
         self._store.workers.restore(roster_from_json(state["roster"]))
         arrays = checkpoint.arrays
-        self._store.applied.restore(AppliedState(arrays["workers"], arrays["sequences"]))
+        none = np.empty((0, 2), np.uint64)  # a checkpoint from before there were ranges
+        finished = arrays.get("finished", none)
+        self._store.applied.restore(AppliedState(arrays["workers"], arrays["sequences"], finished))
+        self._store.leases.restore(_ranges_from_json(state.get("ranges", {})))
 
     def _restore_share(self, state: Mapping[str, Any]) -> None:  # JSON
         if state["route"] is not None and "share" in state:  # or from before buckets moved
@@ -339,8 +344,9 @@ def _contents_of(held: Held) -> Contents:
             "moves": _moves_to_json(held.moves),
             "tables": [{"spec": each.table.spec.to_dict(), "id": each.id} for each in held.tables],
             "roster": roster_to_json(held.roster),
+            "ranges": {table: asdict(ranges) for table, ranges in held.ranges.items()},
         },
-        arrays={"workers": held.applied.workers, "sequences": held.applied.sequences},
+        arrays=vars(held.applied),
         tables=((each.table.spec.name, each.snapshots()) for each in held.tables),
     )
 
@@ -376,3 +382,12 @@ def _moves_from_json(described: dict[str, Any]) -> MovesState:  # JSON
         )
     versions_used = np.array(described["versions"] or np.zeros(NUM_BUCKETS), np.uint32)
     return MovesState(versions_used, tuple(incoming))
+
+
+def _ranges_from_json(runs: dict[str, Any]) -> dict[str, RangesState]:  # JSON
+    found = {}
+    for table, fields in runs.items():
+        held = {int(number): holder for number, holder in fields["held"].items()}
+        returned = tuple(fields["returned"])
+        found[table] = RangesState(**fields | {"held": held, "returned": returned})
+    return found

@@ -176,6 +176,7 @@ class Moves:
         workers: Its members.
         order: Of its changes.
         reads: A gate that pulls share.
+        is_leased: Whether workers lease ranges here, which do not move with buckets.
         clock: Tells the time, in seconds.
     """
 
@@ -187,6 +188,7 @@ class Moves:
         *,
         order: Order,
         reads: Order,
+        is_leased: Callable[[], bool] = lambda: False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._catalog = catalog
@@ -194,6 +196,7 @@ class Moves:
         self._workers = workers
         self._order = order
         self._reads = reads
+        self._is_leased = is_leased
         self._clock = clock
         self._giving = threading.Lock()  # one at a time drops rows, and nobody stages meanwhile
         # All below is changed by one that is alone in the order.
@@ -216,6 +219,11 @@ class Moves:
                 raise MoveError(
                     "buckets move between servers that come back after a kill, got one without a "
                     "journal; start it with --durability process"
+                )
+            if self._is_leased():
+                raise MoveError(
+                    "the ranges of workers that come and go (mode elastic) stay with their "
+                    "servers, got buckets to be moved of such a job; it keeps its servers"
                 )
             names = [stats.spec.name for stats in self._catalog.stats()]
             tables, owned = self._catalog.find(share, names, NO_IDS)

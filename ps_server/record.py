@@ -24,6 +24,10 @@ from ps_server.change import (
     Prepare,
     Presence,
     Push,
+    PushesFinished,
+    RangeCompleted,
+    RangeLeased,
+    RangeReturned,
     ReplaceRows,
     RosterState,
     StagePush,
@@ -52,6 +56,10 @@ KINDS: Mapping[int, type[Change]] = {
     5: Joined,
     6: ClockSet,
     7: Left,
+    8: RangeLeased,
+    9: RangeReturned,
+    10: RangeCompleted,
+    11: PushesFinished,
     12: Hold,
     13: Give,
     14: StageRows,
@@ -139,7 +147,10 @@ def change_from_record(record: Record) -> Change:
     return kind(**head) if kind in _FLAT else _change_of_move(kind, head, arrays)
 
 
-_FLAT = (DropTable, Joined, ClockSet, Left, Discard)
+_FLAT = (
+    *(DropTable, Joined, ClockSet, Left, Discard),
+    *(RangeLeased, RangeReturned, RangeCompleted, PushesFinished),
+)
 
 
 def _change_of_move(

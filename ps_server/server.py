@@ -107,6 +107,7 @@ class Server:
                 undo.enter_context(_FolderLock(folder))
             store = self._open_store(folder, undo)
             self._start(store, folder, threads, undo)
+            undo.callback(store.leases.close)
             undo.callback(store.workers.close)  # before the wait for requests: theirs end with it
             self._resources = undo.pop_all()
         return self

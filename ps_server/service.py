@@ -12,7 +12,7 @@ import numpy as np
 
 from ps_server.move_messages import incoming_to_message, snapshot_name
 from ps_server.status import abort, unary
-from ps_server.store import Origin, Store, TableStats
+from ps_server.store import Ask, Lease, Origin, Store, TableStats
 from ps_server.version import VERSION
 from ps_server.wire import (
     array_from_bytes,
@@ -32,6 +32,9 @@ CHUNK_BYTES = 1 << 20
 
 LOAD_PREFIX = "load-"
 """How the folder is named where the snapshots of a load wait."""
+
+# Seconds. A request that waits holds a thread, and its client asks again.
+MAX_LEASE_WAIT = 2.0
 
 Stepped = TypeVar("Stepped", ps_pb2.PullRequest, ps_pb2.PushRequest)
 Reply = TypeVar("Reply")
@@ -179,6 +182,64 @@ class Service(ps_pb2_grpc.ParameterServerServicer):
         self._store.release(request.freeze)
         return ps_pb2.ReleaseReply()
 
+    @unary
+    def Lease(self, request: ps_pb2.LeaseRequest) -> ps_pb2.LeaseReply:  # noqa: N802
+        """Leases a range of batches."""
+        lease, worker = self._store.lease(
+            request.route,
+            request.table,
+            Ask(
+                request.holder,
+                frozenset(request.held),
+                request.size,
+                request.seconds,
+                request.epochs,
+            ),
+            wait_seconds=min(request.wait_seconds, MAX_LEASE_WAIT),
+            ids={request.table: request.id} if request.id else {},
+        )
+        return _lease_message(lease, worker)
+
+    @unary
+    def RenewLease(self, request: ps_pb2.RenewLeaseRequest) -> ps_pb2.RenewLeaseReply:  # noqa: N802
+        """Hears a sign of life."""
+        self._store.leases.renew(request.holder, request.seconds)
+        return ps_pb2.RenewLeaseReply()
+
+    @unary
+    def EndLease(self, request: ps_pb2.EndLeaseRequest) -> ps_pb2.EndLeaseReply:  # noqa: N802
+        """Completes a range or gives it back."""
+        leases, table, number = self._store.leases, request.table, request.number
+        if request.HasField("num_batches"):
+            leases.complete(table, number, num_batches=request.num_batches)
+        else:
+            leases.give_back(table, number, holder=request.holder)
+        return ps_pb2.EndLeaseReply()
+
+    @unary
+    def Progress(self, request: ps_pb2.ProgressRequest) -> ps_pb2.ProgressReply:  # noqa: N802
+        """Tells how far pushes are applied."""
+        return ps_pb2.ProgressReply(sequence=self._store.progress(request.worker))
+
+    @unary
+    def Finish(self, request: ps_pb2.FinishRequest) -> ps_pb2.FinishReply:  # noqa: N802
+        """Takes no more pushes of a number."""
+        self._store.finish(request.first, request.last)
+        return ps_pb2.FinishReply()
+
+    @unary
+    def SetRows(self, request: ps_pb2.SetRowsRequest) -> ps_pb2.SetRowsReply:  # noqa: N802
+        """Replaces the rows of a table."""
+        self._store.set_rows(
+            request.route,
+            request.table,
+            array_from_bytes(request.keys, np.uint64),
+            array_from_bytes(request.weights, np.float32),
+            worker=request.worker,
+            ids={request.table: request.id} if request.id else {},
+        )
+        return ps_pb2.SetRowsReply()
+
     def Save(  # noqa: N802
         self, request: ps_pb2.SaveRequest, context: grpc.ServicerContext
     ) -> Iterator[ps_pb2.SaveReply]:
@@ -248,6 +309,18 @@ def _check_unique(num_names: int, num_parts: int) -> None:
         raise ValueError(
             f"a request must name each table once, got {num_parts} parts of {num_names}"
         )
+
+
+def _lease_message(lease: Lease, worker: int) -> ps_pb2.LeaseReply:
+    return ps_pb2.LeaseReply(
+        kind=lease.kind.value,
+        number=lease.number,
+        epoch=lease.epoch,
+        first_batch=lease.first_batch,
+        size=lease.size,
+        worker=worker,
+        num_before=lease.num_before,
+    )
 
 
 def _stats_message(stats: TableStats) -> ps_pb2.TableStats:

@@ -60,6 +60,11 @@ class SGD:
         """Floats of state that a row keeps beside each weight."""
         return 0
 
+    @property
+    def initial_state(self) -> float:
+        """What each float of that state is at first."""
+        return 0.0
+
 
 @dataclass(frozen=True)
 class Adagrad:
@@ -94,6 +99,11 @@ class Adagrad:
     def state_per_weight(self) -> int:
         """Floats of state that a row keeps beside each weight."""
         return 1
+
+    @property
+    def initial_state(self) -> float:
+        """What each float of that state is at first."""
+        return self.initial_accumulator
 
 
 @dataclass(frozen=True)
@@ -134,6 +144,11 @@ class Adam:
     def state_per_weight(self) -> int:
         """Floats of state that a row keeps beside each weight."""
         return 2
+
+    @property
+    def initial_state(self) -> float:
+        """What each float of that state is at first."""
+        return 0.0
 
 
 Optimizer = SGD | Adagrad | Adam

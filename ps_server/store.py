@@ -7,6 +7,7 @@ own process. Both reach the same code, so both give the same bits.
 import logging
 import math
 import secrets
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -16,7 +17,14 @@ from uuid import uuid4
 import numpy as np
 from numpy.typing import NDArray
 
-from ps_server.applied import Applied, AppliedState, Buckets, InWork, still_to_apply
+from ps_server.applied import (
+    Applied,
+    AppliedState,
+    Buckets,
+    InWork,
+    range_worker,
+    still_to_apply,
+)
 from ps_server.catalog import (
     NO_IDS,
     Catalog,
@@ -39,12 +47,18 @@ from ps_server.change import (
     NotLogged,
     Origin,
     Push,
+    PushesFinished,
+    RangeCompleted,
+    RangeLeased,
+    RangeReturned,
     ReplaceRows,
     RosterState,
 )
+from ps_server.leases import Ask, Lease, LeaseKind, Leases
 from ps_server.moves import Moves, MovesState
 from ps_server.order import Order
 from ps_server.part import Part, mean_of_parts
+from ps_server.ranges import RangesState
 from ps_server.route import Route
 from ps_server.side_by_side import side_by_side
 from ps_server.snapshot import (
@@ -64,9 +78,12 @@ from ps_server.workers import MAX_WORKERS, WAIT_SECONDS, Stopping, WorkerLost, W
 __all__ = [
     "MAX_WORKERS",
     "WAIT_SECONDS",
+    "Ask",
     "FreezeError",
     "Held",
     "HeldTable",
+    "Lease",
+    "LeaseKind",
     "NotLogged",
     "Origin",
     "RouteMismatch",
@@ -84,7 +101,7 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-_TableChange = Push | ReplaceRows | CreateTable | DropTable
+_TableChange = Push | PushesFinished | ReplaceRows | CreateTable | DropTable
 
 
 class FreezeError(StoreError):
@@ -132,6 +149,7 @@ class Held:
         applied: Which pushes are in the rows.
         roster: The members and their clocks.
         moves: Of buckets, that are under way.
+        ranges: Which batches of whose runs are trained.
     """
 
     number: int
@@ -141,6 +159,7 @@ class Held:
     applied: AppliedState
     roster: RosterState
     moves: MovesState
+    ranges: Mapping[str, RangesState]
 
 
 class Store:
@@ -153,6 +172,7 @@ class Store:
         on_over: Called when they have left, with whether all said goodbye.
         rejoin_seconds: How long a worker whose connection broke may be away.
         server_id: Of the server that this one goes on as; None is a new one.
+        clock: Tells leases the time, in seconds.
 
     Attributes:
         id: Drawn at random, unless it was given.
@@ -160,6 +180,7 @@ class Store:
         workers: Those that joined. They wait for one another in `pull` and `push`.
         applied: Which pushes of each worker are in the rows here.
         moves: Of buckets, to and from other servers.
+        leases: Which workers train which batches, where this server says so.
         is_durable: Whether it comes back after a kill, with all that it answered.
     """
 
@@ -170,6 +191,7 @@ class Store:
         on_over: Callable[[bool], None] | None = None,
         rejoin_seconds: float = 0.0,
         server_id: str | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.id = server_id or uuid4().hex
         self.recorder = Recorder()
@@ -182,13 +204,19 @@ class Store:
             order=self._changes,
         )
         self.applied = Applied()
+        self.leases = Leases(self._changes, clock=clock)
         self.is_durable = False
         self._on_freeze: Callable[[], None] = lambda: None
         self._in_work = InWork()
         self._catalog = Catalog(self.id)
         self._reads = Order()  # rows are dropped when nobody is in it who takes them to be here
         self.moves = Moves(
-            self._catalog, self.applied, self.workers, order=self._changes, reads=self._reads
+            self._catalog,
+            self.applied,
+            self.workers,
+            order=self._changes,
+            reads=self._reads,
+            is_leased=lambda: self.applied.has_any_finished or bool(self.leases.state()),
         )
         # Number of the latest freeze, the buckets that were here, and what it keeps of each table.
         # Replaced, never changed, in a moment alone. A server that was started again begins
@@ -439,6 +467,7 @@ class Store:
                     self.applied.state(),
                     self.workers.state(),
                     moves,
+                    self.leases.state(),
                 )
             yield moment
 
@@ -459,6 +488,9 @@ class Store:
                 return
             if isinstance(change, MoveChange):
                 self.moves.replay(change)
+                return
+            if isinstance(change, RangeLeased | RangeReturned | RangeCompleted):
+                self.leases.replay(change)
                 return
             self._do(change)
             if isinstance(change, Push):
@@ -494,6 +526,9 @@ class Store:
             case DropTable(name):
                 self.moves.begin_anew()
                 self._catalog.drop(name)
+                self.leases.drop(name)
+            case PushesFinished(first, last):
+                self.applied.finish(first, last)
 
     def _do_push(self, push: Push) -> None:
         for name, (keys, gradient) in push.gradients.items():
@@ -518,6 +553,113 @@ class Store:
     def _check(self, share: int) -> None:
         """Refuses one who takes this server to own other buckets; 0 does not say."""
         self._catalog.find(share or None, (), NO_IDS)
+
+    def lease(
+        self,
+        route: int,
+        name: str,
+        ask: Ask,
+        *,
+        wait_seconds: float,
+        ids: Mapping[str, int] = NO_IDS,
+    ) -> tuple[Lease, int]:
+        """Leases a range of the batches of a table's run, and says whose its pushes are.
+
+        Args:
+            route: Fingerprint of this server's share, as the caller's route has it.
+            name: Of the table.
+            ask: Who asks for what.
+            wait_seconds: How long to wait for one.
+            ids: As in `pull`.
+
+        Returns:
+            The lease, and the `worker` of the pushes of its range.
+
+        Raises:
+            TableNotFound: There is no such table, or it is another by id.
+            RouteMismatch: This server owns other buckets.
+            NotLogged: The log is full; nothing changed.
+        """
+        table_id = 0
+
+        def check() -> None:
+            nonlocal table_id
+            self._catalog.find(route, [name], ids)
+            table_id = self._catalog.stats_of(name).id
+
+        lease = self.leases.acquire(name, ask, wait_seconds=wait_seconds, check=check)
+        return lease, range_worker(table_id, lease.number)
+
+    def progress(self, worker: int) -> int | None:
+        """Returns the last push of a worker that is applied here; None if it has finished."""
+        return self.applied.progress(worker, self._owned())
+
+    def finish(self, first: int, last: int) -> None:
+        """Applies no push any more by the numbers from `first` to `last`.
+
+        To be called when those that are to be are applied on every server.
+
+        Raises:
+            ValueError: There are no such numbers.
+            NotLogged: The log is full; nothing changed.
+        """
+        if not 0 < first <= last < 2**64:
+            raise ValueError(
+                f"numbers that finish need 0 < first <= last < 2**64, got first={first}, "
+                f"last={last}"
+            )
+        with self._changes.alone():
+            if not self.applied.has_finished(first, last):
+                self._make(PushesFinished(first, last))
+
+    def set_rows(
+        self,
+        route: int,
+        name: str,
+        keys: NDArray[np.uint64],
+        weights: NDArray[np.float32],
+        *,
+        worker: int,
+        ids: Mapping[str, int] = NO_IDS,
+    ) -> None:
+        """Gives a table these rows and no others, as if they had never been pushed to.
+
+        Args:
+            route: Fingerprint of this server's share, as the caller's route has it.
+            name: Of the table.
+            keys: `[n]`, each once.
+            weights: `[n, dim]`, or flat.
+            worker: In whose name. Nothing happens if it has finished.
+            ids: As in `pull`.
+
+        Raises:
+            TableNotFound: There is no such table, or it is another by id.
+            RouteMismatch: This server owns other buckets.
+            ValueError: Shapes do not agree, or a key comes twice.
+            NotLogged: The log is full; nothing changed.
+        """
+        (table,), _ = self._catalog.find(route, [name], ids)
+        spec, num_rows = table.spec, len(keys)
+        if weights.size != num_rows * spec.dim or len(np.unique(keys)) != num_rows:
+            raise ValueError(
+                f"rows of table {name!r} must have weights [{num_rows}, {spec.dim}] and distinct "
+                f"keys, got {weights.size} weights and {len(np.unique(keys))} distinct keys"
+            )
+        order = np.argsort(keys)
+        rows = Rows(
+            keys=keys[order],
+            weights=weights.reshape(num_rows, spec.dim)[order],
+            state=np.full(
+                (num_rows, spec.dim * spec.optimizer.state_per_weight),
+                spec.optimizer.initial_state,
+                np.float32,
+            ),
+            num_pushes=np.zeros(num_rows, np.uint32),
+            steps=np.zeros(num_rows, np.uint64),
+        )
+        with self._changes.alone():
+            if not self.applied.has_finished(worker, worker):
+                self._make(ReplaceRows(name, (rows,)))
 
     def freeze(self, route: int) -> int:
         """Keeps the rows of all tables as they are between two pushes, for `save`.

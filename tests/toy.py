@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from paddle import nn
 
 import hetero_pipe as hp
+from hetero_pipe.client import Client
 
 SLOTS = ("user", "item", "tags")
 DENSE = ("price", "age")
@@ -124,6 +125,19 @@ def training(model_class=DeepFM, *, trainer=None, **options):
     model, optimizer = build(model_class, **options)
     with hp.Trainer(model, **{"optimizer": optimizer, **(trainer or {})}) as made:
         yield made
+
+
+def pushes_on(addresses, specs):
+    """Returns how often each row of tables on servers was pushed to, by key, by table."""
+    found = {spec.name: {} for spec in specs}
+    with Client(addresses) as client:
+        client.attach(specs)
+        for spec in specs:
+            for _, pieces in client.save(spec.name):
+                rows = pa.ipc.open_file(pa.py_buffer(b"".join(pieces))).read_all()
+                pairs = zip(rows["key"].to_pylist(), rows["num_pushes"].to_pylist(), strict=True)
+                found[spec.name] |= dict(pairs)
+    return found
 
 
 def state_of(trainer, folder):

@@ -11,7 +11,6 @@ from hetero_pipe.launch import (
     DURABILITIES,
     Job,
     LocalJob,
-    add_arguments,
     load_job,
     run_local_job,
     supervise,
@@ -29,6 +28,7 @@ own. Their lines come out with a name in front.
 
 Of a script, a process that fails ends the job. Of a job file, JOB.toml, what dies
 is started again: a server with its data, workers together from their checkpoint.
+In mode elastic a worker that fails is alone in that, and the others go on.
 """
 
 EPILOG = """\
@@ -143,16 +143,10 @@ def _check_own_tables(job: LocalJob) -> None:
     """Refuses workers without servers that, by the script's flags, share their tables there."""
     if job.num_servers > 0 or job.num_readers + job.num_dense == 1:
         return
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    add_arguments(parser)
-    try:
-        flags, _ = parser.parse_known_args(job.command[1:])
-    except argparse.ArgumentError:  # the script says what is wrong with them
-        return
-    if not WorkersPlan(mode=flags.mode).has_own_tables:
+    if not WorkersPlan(mode=job.mode).has_own_tables:
         raise ConfigError(
             f"several workers share their tables on parameter servers, got {job.num_servers} "
-            f"servers for {job.num_readers + job.num_dense} workers in mode {flags.mode}; leave "
+            f"servers for {job.num_readers + job.num_dense} workers in mode {job.mode}; leave "
             "--servers out, start one worker (--workers 1), or let each worker hold the tables: "
             "--mode cpu_only behind the script"
         )

@@ -21,9 +21,10 @@ from hetero_pipe.codec import encode
 from hetero_pipe.cost import CostModel, Workload, load_corrections, workload_of
 from hetero_pipe.data import Reader, measure_statistics, read_csv, read_parquet
 from hetero_pipe.errors import ConfigError, PlanError
-from hetero_pipe.plan import MODES, WIRES
+from hetero_pipe.plan import WIRES
 from hetero_pipe.planner import (
     AIMS,
+    PLANNED_MODES,
     Aim,
     Progress,
     Proposal,
@@ -105,7 +106,7 @@ def add_to(commands: Any) -> None:  # argparse's sub-parsers, whose class is pri
     add("--batch-size", metavar="N[,N]", type=_counts, default=BATCHES, help="of a worker's step")
     add("--max-staleness", metavar="K", type=int, default=2, help="default: %(default)s")
     add("--staleness", metavar="K", type=int, help="exactly so much, in mode bounded")
-    add("--mode", choices=MODES, help="default: bounded, cpu_only or gpu_only")
+    add("--mode", choices=PLANNED_MODES, help="default: bounded, cpu_only or gpu_only")
     add("--wire", choices=WIRES, default="float32", help="default: %(default)s")
     add("--wide", action="store_true", help="also what no trainer runs yet: homes by table, caches")
     add(

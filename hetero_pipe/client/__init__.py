@@ -10,12 +10,16 @@ from hetero_pipe.client.profile import profile_grpc, profile_route, profile_tabl
 from hetero_pipe.client.route import RoutedKeys
 from hetero_pipe.client.scale import BucketsMoved, ScaleStep, move_buckets, wait_until_left
 from hetero_pipe.client.status import ERROR_OF
-from ps_server.store import Rows
+from ps_server.store import Ask, Lease, LeaseKind, Origin, Rows
 
 __all__ = [
     "ERROR_OF",
+    "Ask",
     "BucketsMoved",
     "Client",
+    "Lease",
+    "LeaseKind",
+    "Origin",
     "Retry",
     "RoutedKeys",
     "Rows",

@@ -1,7 +1,7 @@
 """Making a job's tables on its servers, or finding them there: whole, and under its route."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from hetero_pipe.client.ask import ask
 from hetero_pipe.client.connect import Connection
@@ -21,6 +21,7 @@ def attach_tables(
     specs: Mapping[str, TableSpec],
     *,
     fresh: bool,
+    beside_others: bool = False,
 ) -> int:
     """Creates tables, or attaches to those that are there. Raises as `Client.attach` does.
 
@@ -29,6 +30,8 @@ def attach_tables(
         connections: To its servers, in its order.
         specs: Of the tables, by name.
         fresh: Drop tables of these names first.
+        beside_others: Whether others may just be creating them: then one that some
+            servers have is no error.
 
     Returns:
         The largest step pushed to any of them, 0 for new ones.
@@ -39,9 +42,11 @@ def attach_tables(
     stats = ask(connections, lambda c: c.control.stats())
     for connection, held in zip(connections, stats, strict=True):
         _check_route(route, connection.ref.address, held)
-    for name in specs:
+    for name in () if beside_others else specs:
         _check_whole(name, connections, stats)
-    return max((_attach(spec, route, connections, stats) for spec in specs.values()), default=0)
+    if not beside_others:
+        _say_held(specs, route, stats)
+    return max((_attach(spec, route, connections) for spec in specs.values()), default=0)
 
 
 def _drop(name: str, connections: Sequence[Connection]) -> None:
@@ -61,22 +66,21 @@ def _check_whole(
         )
 
 
-def _attach(
-    spec: TableSpec,
-    route: Route,
-    connections: Sequence[Connection],
-    stats: Sequence[ServerStats],
-) -> int:
+def _say_held(names: Iterable[str], route: Route, stats: Sequence[ServerStats]) -> None:
+    for name in names:
+        tables = [held.tables[name] for held in stats if name in held.tables]
+        if tables:
+            logger.info(
+                "attached to table %s: %d rows on %s; training goes on with them, fresh=True "
+                "(--fresh) drops them",
+                name,
+                sum(table.num_rows for table in tables),
+                route,
+            )
+
+
+def _attach(spec: TableSpec, route: Route, connections: Sequence[Connection]) -> int:
     tables = ask(connections, lambda c: c.control.create_table(spec, route))
-    if any(spec.name in held.tables for held in stats):
-        num_rows = sum(table.num_rows for table in tables)
-        logger.info(
-            "attached to table %s: %d rows on %s; training goes on with them, fresh=True "
-            "(--fresh) drops them",
-            spec.name,
-            num_rows,
-            route,
-        )
     return max(table.last_step for table in tables)
 
 

@@ -5,7 +5,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
@@ -20,9 +20,9 @@ from hetero_pipe.client.connect import Connection, connect_embedded, connect_ser
 from hetero_pipe.client.embedded import EmbeddedTransport
 from hetero_pipe.client.exchange import answers_of, pull_rows, push_gradients
 from hetero_pipe.client.patience import Retry
-from hetero_pipe.client.route import RoutedKeys, assemble, route_keys
+from hetero_pipe.client.route import RoutedKeys, assemble, positions_of, route_keys
 from hetero_pipe.client.topology import Place, Topology
-from hetero_pipe.client.transport import Reply, TraceAction
+from hetero_pipe.client.transport import RangePlane, Reply, TraceAction
 from hetero_pipe.errors import (
     CheckpointError,
     ConfigError,
@@ -33,7 +33,7 @@ from hetero_pipe.errors import (
 from hetero_pipe.plan import RETRY_SECONDS
 from ps_server.spans import Spans
 from ps_server.spec import TableSpec
-from ps_server.store import Rows, SnapshotError, buckets_of_snapshot
+from ps_server.store import Ask, Lease, Origin, Rows, SnapshotError, buckets_of_snapshot
 
 __all__ = ["Client"]
 
@@ -127,12 +127,15 @@ class Client:
     def _rank(self) -> int | None:
         return None if self._membership is None else self._membership[0]
 
-    def attach(self, specs: Iterable[TableSpec], *, fresh: bool = False) -> int:
+    def attach(
+        self, specs: Iterable[TableSpec], *, fresh: bool = False, beside_others: bool = False
+    ) -> int:
         """Creates the tables, or attaches to those that are there.
 
         Args:
             specs: Of the tables.
             fresh: Drop tables of these names first.
+            beside_others: Whether other workers may do the same at this moment.
 
         Returns:
             The largest step pushed to any of them, 0 for new ones.
@@ -147,7 +150,9 @@ class Client:
         while True:
             route = self._topology.now.route
             try:
-                step = attach_tables(route, self._active, wanted, fresh=fresh)
+                step = attach_tables(
+                    route, self._active, wanted, fresh=fresh, beside_others=beside_others
+                )
             except RouteMismatch:
                 self._look()
                 if self._topology.now.route == route:
@@ -323,6 +328,7 @@ class Client:
         *,
         step: int,
         weight: float | None = None,
+        origin: Origin | None = None,
     ) -> None:
         """Applies the gradients of each table and returns when every server has.
 
@@ -341,6 +347,8 @@ class Client:
                 that has joined follow one another, from `begin` on.
             weight: Samples that the gradients are the mean over, at least 0;
                 None applies them as they are.
+            origin: Which push of a leased range it is, whoever sends it; None is
+                the next one of this client.
 
         Raises:
             ConfigError: `weight` without `join`.
@@ -361,7 +369,8 @@ class Client:
                     f"{list(gradient.shape)}"
                 )
         moved = {name: keys[name] for name in gradients}
-        with self._pushing, self._numbering(step) as sequence:
+        number = self._numbering(step) if origin is None else nullcontext(origin)
+        with self._pushing, number as known:
             push_gradients(
                 self._topology,
                 moved,
@@ -369,12 +378,12 @@ class Client:
                 step=step,
                 rank=self._rank,
                 weight=weight,
-                worker=self._worker,
-                sequence=sequence,
+                worker=known.worker,
+                sequence=known.sequence,
             )
 
     @contextmanager
-    def _numbering(self, step: int) -> Iterator[int]:
+    def _numbering(self, step: int) -> Iterator[Origin]:
         """Yields the number of a push.
 
         One that fails may be applied on some servers and not on others. A member may push
@@ -386,7 +395,7 @@ class Client:
             self._num_pushes += 1
         self._failed_step = None
         try:
-            yield self._num_pushes
+            yield Origin(self._worker, self._num_pushes)
         except BaseException:
             if self._rank is None:
                 self._worker, self._num_pushes = _draw_worker(self._rng), 0
@@ -490,6 +499,106 @@ class Client:
             return connection.control.load(share, table, part)
 
         return sum(self._ask_owners(load_part))
+
+    def lease(self, table: str, ask: Ask, *, wait_seconds: float) -> tuple[Lease, int]:
+        """Returns a range of the batches of a table's run, or what else to do.
+
+        Args:
+            table: Whose run it is.
+            ask: Who asks for what.
+            wait_seconds: How long the server may wait for a range that others hold.
+
+        Returns:
+            The lease, and the `Origin.worker` of the pushes of its range.
+
+        Raises:
+            ConfigError: The tables are in this process.
+            ServerError: The server of bucket 0 refused, failed or did not answer.
+        """
+        at, leaser = self._leaser()
+        share = self._topology.now.share(at)
+        return leaser.lease(share, table, ask, wait_seconds=wait_seconds).result()
+
+    def renew_lease(self, holder: int, *, seconds: float) -> None:
+        """Says that a worker lives, and how long it may be silent. Raises as `lease` does."""
+        self._leaser()[1].renew_lease(holder, seconds=seconds).result()
+
+    def end_lease(
+        self, table: str, number: int, *, holder: int, num_batches: int | None = None
+    ) -> None:
+        """Completes a range, or gives it back. Raises as `lease` does.
+
+        Args:
+            table: Whose run it is of.
+            number: Of the range.
+            holder: Of it.
+            num_batches: That it has, all of them trained and finished: fewer than
+                its size where the data end. None gives it back.
+        """
+        _, leaser = self._leaser()
+        leaser.end_lease(table, number, holder=holder, num_batches=num_batches).result()
+
+    def progress(self, worker: int) -> int | None:
+        """Returns the last push by a number that every server has; None if one says that all are.
+
+        Raises as `lease` does, of any server.
+        """
+        found = await_all([ranges.progress(worker) for ranges in self._ranges().values()])
+        told = [each for each in found if each is not None]
+        return min(told) if len(told) == len(found) else None
+
+    def finish(self, first: int, last: int) -> None:
+        """Has every server apply no push any more by the numbers from `first` to `last`.
+
+        Raises as `lease` does, of any server.
+        """
+        await_all([ranges.finish(first, last) for ranges in self._ranges().values()])
+
+    def set_rows(
+        self,
+        table: str,
+        keys: NDArray[np.uint64],
+        weights: NDArray[np.float32],
+        *,
+        worker: int,
+    ) -> None:
+        """Gives a table these rows and no others. Raises as `lease` does, of any server.
+
+        Args:
+            table: That is attached.
+            keys: `[n]`, each once.
+            weights: float32 `[n, dim]`, row i that of key i.
+            worker: In whose name: nothing happens on a server where it has finished.
+        """
+        routed = self.route(keys)
+        ordered = np.empty((len(keys), self._specs[table].dim), np.float32)
+        ordered[routed.inverse] = weights
+        place = self._topology.now
+        where = positions_of(routed, place.route)
+        await_all(
+            [
+                ranges.set_rows(
+                    place.share(n), table, routed.keys[where[n]], ordered[where[n]], worker=worker
+                )
+                for n, ranges in self._ranges().items()
+            ]
+        )
+
+    def _ranges(self) -> dict[int, RangePlane]:
+        """Returns the way to each server that owns something, by its number."""
+        active = self._topology.now.active
+        found = {n: each.ranges for n, each in active.items() if each.ranges is not None}
+        if len(found) < len(active):
+            raise ConfigError(
+                "ranges of batches are handed out by a parameter server, got tables in this "
+                "process; name servers (--servers HOST:PORT,...)"
+            )
+        return found
+
+    def _leaser(self) -> tuple[int, RangePlane]:
+        """Returns the number of the server that leases, that of bucket 0, and the way to it."""
+        at = int(self._topology.now.route.owners[0])
+        return at, self._ranges()[at]
 
     def start_trace(self) -> None:
         """Lets every server record when it serves pulls and pushes; what it had is forgotten.

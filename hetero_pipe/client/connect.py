@@ -11,7 +11,7 @@ from hetero_pipe.client.link import Link
 from hetero_pipe.client.patience import Retry
 from hetero_pipe.client.retry import RetryingTransport
 from hetero_pipe.client.servers import Servers, servers_of
-from hetero_pipe.client.transport import ControlPlane, DataPlane, ServerStats
+from hetero_pipe.client.transport import ControlPlane, DataPlane, RangePlane, ServerStats
 from hetero_pipe.client.transport.grpc import GrpcTransport
 from hetero_pipe.errors import ConfigError, ServerUnavailable
 from hetero_pipe.units import format_seconds
@@ -26,12 +26,13 @@ PROBE_SECONDS = 1.0  # how long a server may take to say who it is
 
 @dataclass(frozen=True)
 class Connection:
-    """One server as a client holds it."""
+    """One server as a client holds it; a store of this process hands out no ranges."""
 
     ref: ServerRef
     data: DataPlane
     control: ControlPlane
-    link: Link | None = None  # of a server that may be away
+    ranges: RangePlane | None = None  # of a server
+    link: Link | None = None  # of one that may be away
 
 
 @dataclass(frozen=True)
@@ -122,10 +123,10 @@ def _connection(
 ) -> Connection:
     ref = ServerRef(stats.id, transport.address)
     if not (stats.is_durable and retry.seconds):
-        return Connection(ref, transport, transport)
+        return Connection(ref, transport, transport, transport)
     link = Link(stats.id, transport, locate=located, retry=retry)
     patient = RetryingTransport(link)
-    return Connection(ref, patient, patient, link)
+    return Connection(ref, patient, patient, patient, link)
 
 
 def _connect_to(

@@ -27,7 +27,7 @@ from hetero_pipe.client.transport.grpc import GrpcTransport
 from hetero_pipe.errors import RouteMismatch, ServerError, ServerUnavailable
 from ps_server.route import Route
 from ps_server.spec import TableSpec
-from ps_server.store import TableStats
+from ps_server.store import Ask, Lease, TableStats
 
 __all__ = ["RetryingTransport"]
 
@@ -46,6 +46,8 @@ class RetryingTransport:
     - a worker that has joined is found by its number; a clock is set to where it is;
     - a load replaces all rows, and a goodbye that was heard needs no second answer;
     - a freeze that nobody knows of makes room for the next, and one is gone with its server;
+    - a range that was leased and is not known of is leased again; one that has ended, and a number
+      that has finished, stay so; rows are set in the name of a number, until that has finished;
     - a save goes on where it broke off, if the rows there are still the same.
 
     Spans that a server recorded for a trace are lost with its process.
@@ -146,6 +148,38 @@ class RetryingTransport:
 
     def take(self, route: Route) -> Reply[Route]:
         return self._call(lambda t: t.take(route))
+
+    def lease(
+        self, route: int, table: str, ask: Ask, *, wait_seconds: float
+    ) -> Reply[tuple[Lease, int]]:
+        return self._call(lambda t: t.lease(route, table, ask, wait_seconds=wait_seconds))
+
+    def renew_lease(self, holder: int, *, seconds: float) -> Reply[None]:
+        return self._call(lambda t: t.renew_lease(holder, seconds=seconds))
+
+    def end_lease(
+        self, table: str, number: int, *, holder: int, num_batches: int | None
+    ) -> Reply[None]:
+        return self._call(
+            lambda t: t.end_lease(table, number, holder=holder, num_batches=num_batches)
+        )
+
+    def progress(self, worker: int) -> Reply[int | None]:
+        return self._call(lambda t: t.progress(worker))
+
+    def finish(self, first: int, last: int) -> Reply[None]:
+        return self._call(lambda t: t.finish(first, last))
+
+    def set_rows(
+        self,
+        route: int,
+        table: str,
+        keys: NDArray[np.uint64],
+        weights: NDArray[np.float32],
+        *,
+        worker: int,
+    ) -> Reply[None]:
+        return self._call(lambda t: t.set_rows(route, table, keys, weights, worker=worker))
 
     def close(self) -> None:
         self._link.close()

@@ -2,20 +2,22 @@
 
 import argparse
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from hetero_pipe.errors import ConfigError
 from hetero_pipe.plan import MODES, RETRY_SECONDS, WIRES, Worker, WorkersPlan
 
-__all__ = ["add_arguments", "take_device", "worker", "workers_plan"]
+__all__ = ["add_arguments", "mode_of", "take_device", "worker", "workers_plan"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of servers and workers to a script's own.
 
     Without any of them, a script is one process that trains alone. Their values
-    are `servers`, `retry_seconds`, `mode`, `staleness`, `average_every`, `wire`, `trace`,
-    `worker`, `num_workers`, `coordinator`, `stage` and `dense_workers`.
+    are `servers`, `retry_seconds`, `mode`, `staleness`, `average_every`, `range_batches`,
+    `lease_seconds`, `wire`, `trace`, `worker`, `num_workers`, `coordinator`, `stage` and
+    `dense_workers`.
     """
     default = WorkersPlan()
     job = parser.add_argument_group("the job", "the same for all of its processes")
@@ -42,6 +44,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=default.average_every,
         help="between two averages of dense parameters; default: %(default)s",
+    )
+    add(
+        "--range-batches",
+        metavar="N",
+        type=int,
+        default=default.range_batches,
+        help="mode elastic: that a worker gets at once; default: %(default)s",
+    )
+    add(
+        "--lease-seconds",
+        metavar="S",
+        type=float,
+        default=default.lease_seconds,
+        help="mode elastic: how long it may be silent until others get them; default: %(default)g",
     )
     add(
         "--num-workers",
@@ -75,6 +91,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--trace", metavar="FILE", type=Path, help="write where time went, for Perfetto")
 
 
+def mode_of(arguments: Sequence[str]) -> str:
+    """Returns the mode that a script's arguments name, or the default one."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    add_arguments(parser)
+    try:
+        flags, _ = parser.parse_known_args(arguments)
+    except argparse.ArgumentError:  # the script says what is wrong with them
+        return WorkersPlan().mode
+    return str(flags.mode)
+
+
 def workers_plan(flags: argparse.Namespace) -> WorkersPlan:
     """Returns the training processes that the flags name.
 
@@ -87,6 +114,8 @@ def workers_plan(flags: argparse.Namespace) -> WorkersPlan:
         dense=tuple(flags.dense_workers),
         wire=flags.wire,
         average_every=flags.average_every,
+        range_batches=flags.range_batches,
+        lease_seconds=flags.lease_seconds,
     )
 
 

@@ -41,7 +41,8 @@ class Job:
         journal_limit: Bytes after which a server writes a checkpoint; None leaves
             it to the server.
         server_restarts: Of each server.
-        worker_restarts: Of the workers, which are started again together.
+        worker_restarts: Of the workers, which are started again together; in mode
+            `elastic`, of each.
 
     Raises:
         ConfigError: `durability` is unknown, or the workers' script is not there.

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from hetero_pipe.errors import ConfigError, ServerUnavailable
 from hetero_pipe.launch.address import HOST, free_addresses
+from hetero_pipe.launch.arguments import mode_of
 from hetero_pipe.launch.process import (
     FIRST_SECONDS,
     KILL_SECONDS,
@@ -22,6 +23,7 @@ from hetero_pipe.launch.process import (
     copier,
 )
 from hetero_pipe.launch.run import FOLLOWED
+from hetero_pipe.plan import WorkersPlan
 
 __all__ = ["LocalJob", "run_local_job"]
 
@@ -59,6 +61,16 @@ class LocalJob:
         if not Path(self.command[0]).is_file():
             raise ConfigError(f"a job runs a script, got no file {self.command[0]!r}")
 
+    @property
+    def mode(self) -> str:
+        """How workers keep step, as the script's arguments say."""
+        return mode_of(self.command[1:])
+
+    @property
+    def is_elastic(self) -> bool:
+        """Whether a worker may die, and the others go on."""
+        return WorkersPlan(mode=self.mode).is_elastic
+
     def worker_arguments(
         self, *, servers: Sequence[str], coordinator: str, dense: Sequence[str]
     ) -> dict[str, list[str]]:
@@ -89,7 +101,8 @@ def run_local_job(job: LocalJob) -> int:
 
     Lines of the processes go to stdout and stderr, each with a name in front.
     Ctrl-C and SIGTERM are passed on to the workers; servers stay until these
-    have ended. Once a worker fails, the others are stopped. Whatever happens to
+    have ended. Once a worker fails, the others are stopped; in mode `elastic`, they go
+    on, and it is a failure if none of them ends well. Whatever happens to
     this process, also SIGKILL, none of the job's outlives it (on Linux).
 
     Returns:
@@ -129,6 +142,8 @@ class _Running:
         self._out, self._err = Output(sys.stdout.buffer), Output(sys.stderr.buffer)
         self._code = 0
         self._followed: Ended | None = None  # the first that failed because another had
+        self._lost: Ended | None = None  # the first worker that failed while others go on
+        self._is_done = False  # a worker has ended well
         self.is_stopping = False
         self._resources = ExitStack()  # signal handlers and log files
 
@@ -176,6 +191,8 @@ class _Running:
         self._until_ended(self._workers)
         if self._followed is not None and not self.is_stopping:
             self._fail(self._followed)
+        if self._lost is not None and not self._is_done and not self.is_stopping:
+            self._fail(self._lost)
         return self._code
 
     def _spawn(
@@ -239,9 +256,14 @@ class _Running:
             return KILL_SECONDS if is_urgent else None
         if isinstance(event, _Listens):
             return None
-        for processes in (self._servers, self._workers):
-            processes.pop(event.name, None)
+        is_worker = self._workers.pop(event.name, None) is not None
+        self._servers.pop(event.name, None)
+        self._is_done |= is_worker and event.code == 0
         if event.code == 0 or self.is_stopping:
+            return None
+        if is_worker and self._job.is_elastic:
+            self._lost = self._lost or event
+            logger.warning("%s; others go on without it", event)
             return None
         if event.code == FOLLOWED:
             is_first, self._followed = self._followed is None, self._followed or event

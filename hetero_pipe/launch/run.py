@@ -13,7 +13,9 @@ from contextlib import suppress
 from typing import Any, NoReturn
 
 from hetero_pipe.errors import HeteroPipeError, ServerUnavailable, StageError
+from hetero_pipe.launch.arguments import mode_of
 from hetero_pipe.launch.paddle import ServerRole, WorkerRole, read_role
+from hetero_pipe.plan import WorkersPlan
 from ps_server.cli import main as serve  # light: it catches signals before it loads the rest
 
 __all__ = ["FOLLOWED", "begin", "run"]
@@ -125,6 +127,12 @@ def _call(
 ) -> int | str | None:
     """Returns the exit code of `main`, as `sys.exit` takes it."""
     arguments = role.arguments() if isinstance(role, WorkerRole) else []
+    if isinstance(role, WorkerRole) and WorkersPlan(mode=mode_of(sys.argv[1:])).is_elastic:
+        # Its servers wait for the goodbye of each worker, and it ends all when one dies.
+        return (
+            "error: mode elastic needs servers and workers that start and end by themselves, got "
+            "Paddle's launcher; use hetero-pipe launch, or start the processes"
+        )
     try:
         return main([*sys.argv[1:], *arguments])
     except SystemExit as exiting:

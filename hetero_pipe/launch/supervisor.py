@@ -38,7 +38,8 @@ def supervise(job: Job) -> int:
 
     A server that ends is started again with its data, on its port if that is free;
     the servers file tells where. Once a worker fails, all are stopped and started
-    again with the same arguments. Both have limits, `RestartLimit`. Ctrl-C and
+    again with the same arguments; in mode `elastic` it alone is, and the others go on.
+    Both have limits, `RestartLimit`. Ctrl-C and
     SIGTERM are passed on to the workers; servers stay until these have ended.
     Whatever happens to this process, also SIGKILL, none of the job's outlives it
     (on Linux). The servers' data stay: the same job, run again, goes on with them.
@@ -124,6 +125,16 @@ class _Server:
         )
 
 
+@dataclass
+class _Worker:
+    """A worker that is started again by itself."""
+
+    command: Sequence[str]
+    restarts: Restarts
+    started: float
+    due: float = math.inf  # when it is to be started again
+
+
 class _Supervisor:
     """The processes of a job, and the queue of what happens to them.
 
@@ -135,6 +146,8 @@ class _Supervisor:
         workers  due, and every server listens -> running -> all ended: done
                   ^                                  | one fails
                   +------------ all stopped <--------+
+
+    A worker of mode `elastic` that fails is due by itself.
     """
 
     def __init__(self, job: Job, folder: JobFolder) -> None:
@@ -150,7 +163,8 @@ class _Supervisor:
             )
         }
         self._leaving: dict[str, Process] = {}  # servers that are no more of the job
-        self._workers = Workers(self._spawn)
+        self._workers = Workers(self._spawn, are_alone=job.processes.is_elastic)
+        self._alone: dict[str, _Worker] = {}  # by name, in mode `elastic`
         self._worker_restarts = Restarts(job.worker_restarts)
         self._workers_due = -math.inf  # infinity while they run, and when they are done
         self._file_due = math.inf  # when the servers file is to be written, once more
@@ -178,7 +192,7 @@ class _Supervisor:
             failure = self._workers.check(now=now)
             if failure is not None:
                 self._note_failure(failure, now=now)
-            if self._workers.are_done:
+            if self._workers.are_done and not self._dues():
                 return 0
             if self._code is not None and not self._workers.processes:
                 return self._code
@@ -223,6 +237,7 @@ class _Supervisor:
     def _seconds_left(self, now: float) -> float | None:
         """Returns the time until something is due; None if nothing is but what happens."""
         due = [s.due for s in self._servers.values() if s.due > now]
+        due += [each for each in self._dues() if each > now]
         due += [each for each in (self._workers_due, self._file_due) if each > now]
         left = min([*due, self._workers.next_check]) - now
         return None if left == math.inf else max(left, 0.0)
@@ -242,6 +257,28 @@ class _Supervisor:
             self._workers_due = math.inf
             self._worker_since = dict.fromkeys(commands, time.time())
             self._workers.start(commands, now=now)
+            if self._job.processes.is_elastic:
+                self._alone = {
+                    name: _Worker(command, self._restarts_of(name), now)
+                    for name, command in commands.items()
+                }
+        for name, worker in self._alone.items():
+            if worker.due <= now and not self._workers.is_stopping:
+                worker.due, worker.started = math.inf, now
+                self._worker_since[name] = time.time()
+                self._workers.start_again(name, worker.command)
+
+    def _dues(self) -> list[float]:
+        """Returns when workers are to be started again, each by itself."""
+        dues = [worker.due for worker in self._alone.values() if worker.due < math.inf]
+        return [] if self._workers.is_stopping else dues
+
+    def _restarts_of(self, name: str) -> Restarts:
+        """Returns those that count for a worker: its own, or of all together."""
+        if not self._job.processes.is_elastic:
+            return self._worker_restarts
+        known = self._alone.get(name)
+        return Restarts(self._job.worker_restarts) if known is None else known.restarts
 
     def _start_server(self, server: _Server, now: float) -> None:
         address = server.address if server.address and is_free(server.address) else None
@@ -328,10 +365,18 @@ class _Supervisor:
             self._workers_due = now
 
     def _note_failure(self, failure: Ended, *, now: float) -> None:
-        restarts = self._worker_restarts
-        why = restarts.note(failure, at=now, lasted=now - self._workers.started)
+        restarts, worker = self._restarts_of(failure.name), self._alone.get(failure.name)
+        started = self._workers.started if worker is None else worker.started
+        why = restarts.note(failure, at=now, lasted=now - started)
         if why is not None:
             return self._give_up(failure, why, now=now)
+        if worker is not None:
+            logger.warning(
+                "%s; it starts again%s, and the others go on: %s",
+                *(_told(failure), _in(restarts.delay), restarts),
+            )
+            worker.due = now + restarts.delay
+            return
         logger.warning(
             "%s; all workers start again%s: %s", _told(failure), _in(restarts.delay), restarts
         )
@@ -356,12 +401,13 @@ class _Supervisor:
         workers = []
         for name, since in self._worker_since.items():
             process = self._workers.processes.get(name)
+            is_due = is_waiting or (name in self._alone and self._alone[name].due < math.inf)
             workers.append(
                 ProcessStatus(
                     name,
-                    state if process else "waiting" if is_waiting else "ended",
+                    state if process else "waiting" if is_due else "ended",
                     since,
-                    self._worker_restarts.total,
+                    self._restarts_of(name).total,
                     process.pid if process else None,
                 )
             )

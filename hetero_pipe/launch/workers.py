@@ -17,14 +17,19 @@ class Workers:
 
     Args:
         spawn: Starts one, of a name and the arguments of its Python.
+        are_alone: Whether each goes on without the others after all: then who fails
+            is started again by itself, and nobody fails because another has.
 
     Attributes:
         processes: Those that run, by name.
         started: When they were, all at once.
     """
 
-    def __init__(self, spawn: Callable[[str, Sequence[str]], Process]) -> None:
+    def __init__(
+        self, spawn: Callable[[str, Sequence[str]], Process], *, are_alone: bool = False
+    ) -> None:
         self._spawn = spawn
+        self._are_alone = are_alone
         self.processes: dict[str, Process] = {}
         self.started = -math.inf
         self.is_stopping = False
@@ -40,6 +45,11 @@ class Workers:
         for name, command in commands.items():
             self.processes[name] = self._spawn(name, command)
 
+    def start_again(self, name: str, command: Sequence[str]) -> None:
+        """Starts one that has failed."""
+        assert name not in self.processes
+        self.processes[name] = self._spawn(name, command)
+
     def stop(self, number: int, *, now: float, seconds: float = KILL_SECONDS) -> None:
         """Sends all a signal; those that are left after so many seconds are killed."""
         self.is_stopping = True
@@ -54,7 +64,7 @@ class Workers:
         del self.processes[ended.name]
         if self.is_stopping or ended.code == 0:
             return None
-        if ended.code != FOLLOWED:
+        if ended.code != FOLLOWED or self._are_alone:
             return ended
         if self._followed is None:
             self._followed, self._tell_at = ended, now + FIRST_SECONDS

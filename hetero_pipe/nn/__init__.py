@@ -13,6 +13,7 @@ from hetero_pipe.nn.bag import BagRows
 from hetero_pipe.nn.batch import PulledRows, TensorBatch
 from hetero_pipe.nn.cut import SparseForward, SparseStep
 from hetero_pipe.nn.dense import DenseStep, Loss
+from hetero_pipe.nn.dense_rows import DenseRows
 from hetero_pipe.nn.device import (
     Device,
     Download,
@@ -38,6 +39,7 @@ __all__ = [
     "Averager",
     "BagRows",
     "BatchSpec",
+    "DenseRows",
     "DenseStep",
     "Device",
     "DeviceTable",

@@ -38,6 +38,9 @@ class DenseStep:
             Its learning-rate scheduler, if it has one, is stepped once a step;
             `ReduceOnPlateau`, which follows a metric, is the caller's to step.
         device: Where the model is.
+        on_gradients: Called in each step that is taken, when the gradients are known
+            to be good and before the optimizer sees them: for who applies them
+            elsewhere.
 
     Attributes:
         model: As given.
@@ -49,13 +52,20 @@ class DenseStep:
     """
 
     def __init__(
-        self, model: paddle.nn.Layer, *, loss: Loss | None, optimizer: Any, device: Device
+        self,
+        model: paddle.nn.Layer,
+        *,
+        loss: Loss | None,
+        optimizer: Any,
+        device: Device,
+        on_gradients: Callable[[], None] = lambda: None,
     ) -> None:
         check_optimizer(model, optimizer)
         self.model = model
         self.device = device
         self._loss = loss
         self._optimizer = optimizer
+        self._on_gradients = on_gradients
         self.num_steps = 0
 
     def upload(self, batch: Batch, tables: Mapping[str, TableRows | Cut]) -> Upload:
@@ -161,6 +171,7 @@ class DenseStep:
                 reducer.give(agreement)
                 undo.pop_all()  # the step is taken
                 self.num_steps += 1
+                self._on_gradients()
                 if self._optimizer is not None:
                     step_optimizer(self._optimizer)
                 else:

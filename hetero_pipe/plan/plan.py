@@ -23,8 +23,8 @@ class Plan:
         stages: In order, one for each of `STAGES`.
         tables: Names are unique; all are on the same servers.
         staleness: How many of the latest pushes a pull may miss; 0 is, of one
-            worker, the serial run, bit for bit. Without a meaning in `async`; in `cpu_only`
-            and `gpu_only` what a pull misses is its worker's own affair.
+            worker, the serial run, bit for bit. Without a meaning in `async`; in `elastic`,
+            `cpu_only` and `gpu_only` what a pull misses is its worker's own affair.
         workers: The training processes; by default, one.
         batch_size: Samples of a worker's step; None is the reader's business.
         processes: On which machines of a cluster servers and workers run; none if
@@ -60,6 +60,11 @@ class Plan:
             raise PlanError(
                 f"in mode sync a pull misses no push, got staleness={self.staleness}; "
                 "use mode bounded"
+            )
+        if self.workers.is_elastic and self.servers is None:
+            raise PlanError(
+                "in mode elastic all that is learned is on servers, got none; name them "
+                "(--servers HOST:PORT,...)"
             )
         needs_servers = self.workers.num_processes > 1 and not self.workers.has_own_tables
         on_hosts = any(table.home == "host" for table in self.tables)

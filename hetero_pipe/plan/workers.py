@@ -1,5 +1,6 @@
 """WorkersPlan: the training processes, and how they keep step; Worker: one of them."""
 
+import math
 from dataclasses import dataclass
 
 from hetero_pipe.errors import PlanError
@@ -7,7 +8,7 @@ from hetero_pipe.plan.check import is_count
 
 __all__ = ["MODES", "RETRY_SECONDS", "WIRES", "Worker", "WorkersPlan"]
 
-MODES = ("sync", "bounded", "async", "cpu_only", "gpu_only")
+MODES = ("sync", "bounded", "async", "elastic", "cpu_only", "gpu_only")
 """How workers keep step; docs/pipeline.md says what each guarantees."""
 
 WIRES = ("float32", "float16", "bfloat16")
@@ -30,13 +31,18 @@ class WorkersPlan:
             workers of a step's gradients as one update, before any pull of the
             next step. In `bounded`, each push is applied as sent, and a pull
             misses at most `Plan.staleness` steps of any worker; in `async`, any
-            number. `cpu_only` and `gpu_only` hold the tables on each worker's own
-            device, without servers, and keep step as `sync` does.
+            number. In `elastic`, workers come and go: the dense part is on the
+            servers, too, which lease out the batches. `cpu_only` and `gpu_only` hold
+            the tables on each worker's own device, without servers, and keep step as
+            `sync` does.
         num_readers: Whole or sparse workers.
         dense: HOST:PORT of each dense worker; empty means whole workers.
         wire: One of `WIRES`.
         average_every: Steps between two averages of the dense parameters, in
             `bounded` and `async`.
+        range_batches: Batches that a worker gets at once in `elastic`.
+        lease_seconds: How long a worker may be silent in `elastic` until its
+            batches go to others.
 
     Raises:
         PlanError: A value is none of these.
@@ -47,13 +53,24 @@ class WorkersPlan:
     dense: tuple[str, ...] = ()
     wire: str = "float32"
     average_every: int = 16
+    range_batches: int = 64
+    lease_seconds: float = 10.0
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
             raise PlanError(f"mode is one of {', '.join(MODES)}, got mode={self.mode!r}")
         if self.wire not in WIRES:
             raise PlanError(f"wire is one of {', '.join(WIRES)}, got wire={self.wire!r}")
-        for name, flag in (("num_readers", "num-workers"), ("average_every", "average-every")):
+        if not (math.isfinite(self.lease_seconds) and self.lease_seconds > 0):
+            raise PlanError(
+                f"lease_seconds is above 0, got lease_seconds={self.lease_seconds} "
+                "(--lease-seconds)"
+            )
+        for name, flag in (
+            ("num_readers", "num-workers"),
+            ("average_every", "average-every"),
+            ("range_batches", "range-batches"),
+        ):
             value = getattr(self, name)
             if not is_count(value, least=1):
                 raise PlanError(f"{name} is at least 1, got {name}={value!r} (--{flag})")
@@ -61,6 +78,11 @@ class WorkersPlan:
             raise PlanError(
                 f"in mode {self.mode} a worker has tables and dense part on one device, got "
                 f"{len(self.dense)} dense workers; start whole workers, or use another mode"
+            )
+        if self.is_elastic and self.dense:
+            raise PlanError(
+                "in mode elastic the dense part is on the servers and each worker is whole, got "
+                f"{len(self.dense)} dense workers; start none, or use another mode"
             )
         if self.mode == "sync" and len(self.dense) > self.num_readers:
             raise PlanError(
@@ -75,6 +97,11 @@ class WorkersPlan:
     def has_own_tables(self) -> bool:
         """Whether each worker has the tables on its device, equal ones."""
         return self.mode in ("cpu_only", "gpu_only")
+
+    @property
+    def is_elastic(self) -> bool:
+        """Whether workers come and go: any number, of which none waits for another."""
+        return self.mode == "elastic"
 
     @property
     def is_sync(self) -> bool:
@@ -116,6 +143,8 @@ class Worker:
         stages = {"sparse": workers.num_readers, "dense": len(workers.dense)}
         if not workers.dense:
             stages = {"whole": workers.num_readers}
+        if workers.is_elastic and self.stage == "whole" and self.rank >= 0:
+            return  # there may be any number of them, and they meet on the servers
         if self.stage not in stages or not 0 <= self.rank < stages[self.stage]:
             held = " and ".join(f"{num} {stage}" for stage, num in stages.items())
             raise PlanError(

@@ -18,12 +18,13 @@ from hetero_pipe.planner.layers import (
 )
 from hetero_pipe.planner.propose import Proposal, RunnerUp, propose
 from hetero_pipe.planner.search import Search
-from hetero_pipe.planner.space import Space
+from hetero_pipe.planner.space import PLANNED_MODES, Space
 from hetero_pipe.planner.strategy import Strategy, Where, strategies
 from hetero_pipe.planner.watch import Progress
 
 __all__ = [
     "AIMS",
+    "PLANNED_MODES",
     "Aim",
     "AutoPlan",
     "Box",

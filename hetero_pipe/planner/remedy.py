@@ -6,12 +6,11 @@ from dataclasses import dataclass, replace
 from hetero_pipe.cluster import Cluster, Host
 from hetero_pipe.cost import CostModel
 from hetero_pipe.errors import ConfigError
-from hetero_pipe.plan import MODES
 from hetero_pipe.planner.aim import Aim
 from hetero_pipe.planner.box import Box, box_of
 from hetero_pipe.planner.lack import Lack, lack_of, reaches, roomiest
 from hetero_pipe.planner.least import least
-from hetero_pipe.planner.space import Space
+from hetero_pipe.planner.space import PLANNED_MODES, Space
 from hetero_pipe.planner.strategy import strategies
 from hetero_pipe.planner.watch import Watch
 from hetero_pipe.units import GiB, format_bytes
@@ -123,7 +122,8 @@ def told_remedies(
     if not kinds:
         return (
             f"a plan needs a device that its mode may use, got modes {', '.join(space.modes)} on "
-            f"hosts with {_devices(model.cluster)}; allow other modes, one of {', '.join(MODES)}"
+            f"hosts with {_devices(model.cluster)}; allow other modes, one of "
+            f"{', '.join(PLANNED_MODES)}"
         )
     half = watch.shortened(watch.left / 2)
     lacks = [lack_of(boxes, model, aim, half) for boxes in kinds]

@@ -5,9 +5,12 @@ from dataclasses import dataclass
 from hetero_pipe.errors import ConfigError
 from hetero_pipe.plan import HOMES, MODES, WIRES
 
-__all__ = ["Space"]
+__all__ = ["PLANNED_MODES", "Space"]
 
 SPLITS = ("whole", "split")
+
+# In `elastic`, who trains is decided while it runs; no cost is known of it.
+PLANNED_MODES = tuple(mode for mode in MODES if mode != "elastic")
 
 
 @dataclass(frozen=True)
@@ -21,7 +24,7 @@ class Space:
         batch_sizes: Samples of a worker's step.
         max_staleness: The most pushes that a pull may miss; of quality.
         min_staleness: The least; above 0 only to ask for a certain one.
-        modes: Of `hetero_pipe.plan.MODES`. Tables are on each worker's device in
+        modes: Of `hetero_pipe.plan.MODES`, but not `elastic`. Tables are on each worker's device in
             `cpu_only` and `gpu_only` alone, but for `homes`.
         splits: `whole` workers, or `split` into sparse and dense ones.
         wires: Of `hetero_pipe.plan.WIRES`, between sparse and dense workers.
@@ -53,7 +56,7 @@ class Space:
 
     def __post_init__(self) -> None:
         for name, known in (
-            ("modes", MODES),
+            ("modes", PLANNED_MODES),
             ("splits", SPLITS),
             ("wires", WIRES),
             ("homes", HOMES),

@@ -11,6 +11,7 @@ from hetero_pipe.data import Batch
 from hetero_pipe.errors import ConfigError, PlanError
 from hetero_pipe.nn import (
     Averager,
+    DenseRows,
     DenseStep,
     Device,
     Embedding,
@@ -24,6 +25,8 @@ from hetero_pipe.nn import (
 from hetero_pipe.pipeline import Executor, Stage, StalenessGate
 from hetero_pipe.plan import Plan, Planning, StagePlan, TablePlan, WorkersPlan
 from hetero_pipe.trainer.device_tables import DeviceTables
+from hetero_pipe.trainer.elastic_stages import PushRangesStage, RouteWithDenseStage, TrainRowsStage
+from hetero_pipe.trainer.leased import LeasedBatches, Place
 from hetero_pipe.trainer.sparse import SparseWorker
 from hetero_pipe.trainer.stages import (
     PredictStage,
@@ -40,6 +43,7 @@ from ps_server.spans import SpanRing
 __all__ = [
     "Teamwork",
     "build_client",
+    "build_elastic",
     "build_prediction",
     "build_training",
     "check_plan",
@@ -210,6 +214,36 @@ def build_training(
             is_part=team is not None and plan.workers.is_sync,
             saver=saver,
         ),
+    ]
+    capacities = _capacities(plan, stages)
+    executor = Executor(batches, stages, capacities=capacities, first_step=first_step, ring=ring)
+    return executor, gate
+
+
+def build_elastic(
+    plan: Plan,
+    batches: LeasedBatches,
+    *,
+    client: Client,
+    dense: DenseStep,
+    rows: DenseRows,
+    first_step: int,
+    count: Callable[[int, Place, Trained], Any],
+    ring: SpanRing | None = None,
+) -> tuple[Executor, StalenessGate]:
+    """Returns the executor of leased batches and the gate that bounds its staleness.
+
+    A pull misses at most `plan.staleness` pushes of this worker, and any number of
+    others'. `count` is told each batch that is applied; its results come out.
+    """
+    gate = StalenessGate(plan.staleness, first_step=first_step, ring=ring)
+    stages: list[Stage] = [
+        RouteWithDenseStage(
+            RouteStage(client, _slots(plan)), client=client, keys=rows.keys, batches=batches
+        ),
+        PullStage(client, insert=True, gate=gate, upload=dense.upload),
+        TrainRowsStage(dense, rows),
+        PushRangesStage(client, gate, batches=batches, count=count),
     ]
     capacities = _capacities(plan, stages)
     executor = Executor(batches, stages, capacities=capacities, first_step=first_step, ring=ring)

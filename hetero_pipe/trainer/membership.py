@@ -1,6 +1,6 @@
 """Membership: what ties a worker to the servers and to the other workers of its plan."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, cast
@@ -44,6 +44,7 @@ class Membership:
         dense: The dense part; a sparse worker does not run it.
         part: What a checkpoint has of it.
         embeddings: Of the model, by table.
+        dense_tables: Those of a dense part that is on the servers.
         fresh: Drop the tables first, if they are there.
         connect_timeout: Seconds to wait for those that are not there yet.
         retry_seconds: To wait for a durable server that is away.
@@ -72,6 +73,7 @@ class Membership:
         dense: DenseStep,
         part: DensePart,
         embeddings: Mapping[str, Embedding],
+        dense_tables: Sequence[TableSpec] = (),
         fresh: bool,
         connect_timeout: float,
         retry_seconds: float,
@@ -79,6 +81,7 @@ class Membership:
         self._plan = plan
         self._worker = worker or Worker()
         self._embeddings = embeddings
+        self._dense_tables = dense_tables
         self._connect_timeout = connect_timeout
         self.feeder: SparseWorker | None = None
         self.server: DenseWorker | None = None
@@ -90,13 +93,18 @@ class Membership:
                 retry_seconds=retry_seconds,
             )
             undo.callback(self.client.close)
-            groups = join_groups(
-                plan.workers, self._worker, device=dense.device, seconds=connect_timeout
+            is_elastic = plan.workers.is_elastic  # then it meets nobody, and nobody waits for it
+            groups = (
+                Groups.solo()
+                if is_elastic
+                else join_groups(
+                    plan.workers, self._worker, device=dense.device, seconds=connect_timeout
+                )
             )
             undo.callback(groups.close)
             if plan.workers.has_own_tables:
                 cast(DeviceTables, self.client).replicate(groups.readers.branch("rows"))
-            has_joined = worker is not None and plan.servers is not None
+            has_joined = worker is not None and plan.servers is not None and not is_elastic
             self.team = (
                 Team(Groups.solo())
                 if self._worker.stage == "dense"
@@ -146,6 +154,8 @@ class Membership:
 
     def _attach(self, *, fresh: bool) -> int:
         """Meets the others on the servers and returns the steps that the tables have seen."""
+        if self._plan.workers.is_elastic:
+            return self.client.attach(self._specs(), beside_others=True)
         if self.team.has_joined:
             self.client.join(rank=self.team.rank, num_workers=self.team.size)
         is_first = self.team.rank == 0
@@ -157,7 +167,8 @@ class Membership:
         return int(max(self.team.gather(step)))
 
     def _specs(self) -> list[TableSpec]:
-        return [layer.spec(name) for name, layer in self._embeddings.items()]
+        own = [layer.spec(name) for name, layer in self._embeddings.items()]
+        return [*own, *self._dense_tables]
 
     def tracing(self, path: str | Path | None) -> FitTrace:
         """Returns what records a `fit`; the first worker that reads writes the file."""
@@ -165,7 +176,8 @@ class Membership:
         if stage != "whole":
             role = f"{stage} worker {rank}"
         else:
-            role = "trainer" if self.team.size == 1 else f"worker {rank}"
+            is_one = self.team.size == 1 and not self._plan.workers.is_elastic
+            role = "trainer" if is_one else f"worker {rank}"
         return FitTrace(
             path,
             client=self.client,

@@ -1,7 +1,7 @@
 """The stages of a step after the reader: route, pull, dense, push."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -16,8 +16,10 @@ __all__ = [
     "PredictStage",
     "Prediction",
     "PullStage",
+    "Pulled",
     "PushStage",
     "RouteStage",
+    "Routed",
     "StepSaver",
     "TrainStage",
     "Trained",
@@ -41,12 +43,17 @@ class Routed:
 
 @dataclass(frozen=True, eq=False)
 class Pulled:
-    """A batch with the rows of each table, on its way to the device."""
+    """A batch with the rows of each table, on its way to the device.
+
+    Of tables in which it looks nothing up, `whole` has the rows, `[n, dim]`, in the order
+    in which their keys were routed.
+    """
 
     batch: Batch | None
     keys: Mapping[str, RoutedKeys]
     tables: Mapping[str, TableRows]
     uploaded: Upload | None = None
+    whole: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,9 +175,10 @@ class PullStage:
         rows = self._client.pull(
             routed.keys, insert=self._insert, after_step=after_step, step=number
         )
-        tables = {name: TableRows(rows[name], routed.lookups[name]) for name in rows}
+        tables = {name: TableRows(rows[name], found) for name, found in routed.lookups.items()}
+        whole = {n: rows[n][routed.keys[n].inverse] for n in rows.keys() - tables.keys()}
         uploaded = None if self._upload is None else self._upload(routed.batch, tables)
-        return Pulled(routed.batch, routed.keys, tables, uploaded)
+        return Pulled(routed.batch, routed.keys, tables, uploaded, whole)
 
     def close(self) -> None:
         """Wakes a pull that waits at the gate."""

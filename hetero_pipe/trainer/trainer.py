@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 
 from hetero_pipe.data import Reader
 from hetero_pipe.errors import ConfigError
-from hetero_pipe.nn import DenseStep, Device, Loss, find_embeddings, say_settings
+from hetero_pipe.nn import DenseRows, DenseStep, Device, Loss, find_embeddings, say_settings
 from hetero_pipe.plan import RETRY_SECONDS, Plan, Planning, Worker
 from hetero_pipe.trainer.build import check_plan, choose_plan, default_plan
 from hetero_pipe.trainer.callbacks import Callback, Progress
+from hetero_pipe.trainer.elastic import Beside, Elastic
 from hetero_pipe.trainer.fit import Fit
 from hetero_pipe.trainer.keeper import DensePart, Keeper
 from hetero_pipe.trainer.loop import TrainLoop
@@ -107,8 +108,20 @@ class Trainer:
         me.check(self.plan.workers)
         self._model = model
         device = Device(self.plan.stage("dense").device)
-        part = DensePart(model, optimizer, self._embeddings, rank=me.rank)
-        dense = DenseStep(model, loss=loss, optimizer=optimizer, device=device)
+        rows = None
+        if self.plan.workers.is_elastic:
+            _check_elastic(fresh=fresh)
+            rows = DenseRows(model, optimizer)
+            optimizer = None  # the servers'
+        rank = 0 if rows else me.rank  # a checkpoint is of no worker then
+        part = DensePart(model, optimizer, self._embeddings, rank=rank)
+        dense = DenseStep(
+            model,
+            loss=loss,
+            optimizer=optimizer,
+            device=device,
+            on_gradients=rows.take if rows else lambda: None,
+        )
         say_settings()
         self._membership = Membership(
             self.plan,
@@ -116,6 +129,7 @@ class Trainer:
             dense=dense,
             part=part,
             embeddings=self._embeddings,
+            dense_tables=rows.specs if rows else (),
             fresh=fresh,
             connect_timeout=connect_timeout,
             retry_seconds=retry_seconds,
@@ -131,6 +145,11 @@ class Trainer:
             model=model,
             team=self._team,
         )
+        self._elastic = None
+        if rows is not None:
+            self._elastic = Elastic(
+                self.plan, client=self._client, dense=dense, rows=rows, loop=self._loop
+            )
         self._part = None if self._membership.feeder else part
         self._keeper = Keeper(
             client=self._client,
@@ -227,6 +246,11 @@ class Trainer:
         self._check_idle("fit")
         _check_counts(epochs, max_steps)
         _check_saving(save_to, save_every, keep)
+        if self._elastic is not None and save_every is not None:
+            raise ConfigError(
+                f"in mode elastic a checkpoint is of an epoch's end, got {save_every=}; leave it "
+                "out: durable servers lose nothing between two (--durability process)"
+            )
         self._check_reader(reader)
         if eval_reader is not None:
             self._check_reader(eval_reader)
@@ -240,6 +264,18 @@ class Trainer:
             if callbacks is None:
                 callbacks = [Progress()] if self._team.rank == 0 else []
             self._loop.begin_run(reader)
+            if self._elastic is not None:
+                return self._elastic.fit(
+                    reader,
+                    epochs=epochs,
+                    max_steps=max_steps,
+                    beside=Beside(
+                        callbacks,
+                        self._membership.tracing(trace),
+                        None if save_to is None else partial(self.save, save_to),
+                        None if eval_reader is None else partial(self.evaluate, eval_reader),
+                    ),
+                )
             fit = Fit(
                 self.plan,
                 loop=self._loop,
@@ -303,11 +339,14 @@ class Trainer:
 
     def _predictions(self, reader: Reader) -> list[Prediction]:
         self._check_reader(reader)
+        if self._elastic is not None:
+            self._elastic.refresh()
         return predict(self.plan, reader, client=self._client, dense=self._dense, team=self._team)
 
     def num_rows(self) -> dict[str, int]:
         """Returns the rows of each table, over all servers."""
-        return self._client.num_rows()
+        found = self._client.num_rows()
+        return {name: found[name] for name in self._embeddings}
 
     def check_save(self, path: str | Path) -> None:
         """Refuses a path that `save` would refuse: before hours of training, not after.
@@ -336,6 +375,8 @@ class Trainer:
         self._check_idle("save")
         if self._server is not None:
             return self._server.save()
+        if self._elastic is not None:
+            self._elastic.refresh()
         self._keeper.save(Path(path))
 
     def load(self, path: str | Path, *, resume: bool = True) -> None:
@@ -357,6 +398,11 @@ class Trainer:
             ServerError: A server failed.
         """
         self._check_idle("load")
+        if self._elastic is not None:
+            raise ConfigError(
+                f"a run of mode elastic goes on with what its servers hold, got {path} to load; "
+                "keep it by durable servers (--durability process), or load in another mode"
+            )
         if self._server is not None:
             return self._server.load(Path(path), resume=resume)
         self._keeper.load(Path(path), resume=resume)
@@ -396,6 +442,14 @@ class Trainer:
                     f"a reader has the slots of every Embedding, got none of "
                     f"{', '.join(missing)} for {name!r}; it has {', '.join(reader.slots)}"
                 )
+
+
+def _check_elastic(*, fresh: bool) -> None:
+    if fresh:
+        raise ConfigError(
+            "in mode elastic a worker joins what others train, got fresh=True (--fresh, --resume), "
+            "which would drop it; begin anew with servers that hold nothing"
+        )
 
 
 def _check_counts(epochs: int, max_steps: int | None) -> None:

@@ -62,7 +62,7 @@ def main(arguments: list[str]) -> int:
             if flags.behind is not None:
                 flags.behind.read_text()
             return 7
-        if flags.wait or flags.fail is not None:
+        if flags.wait or (flags.fail is not None and flags.mode != "elastic"):
             threading.Event().wait()
     except KeyboardInterrupt:
         print("servers are", [can_connect(server) for server in flags.servers], flush=True)

@@ -127,6 +127,14 @@ def test_exit_code_is_that_of_the_worker_that_failed(launch):
     assert err == "hetero-pipe: worker 1 ended with exit code 7; the others are stopped\n"
 
 
+@pytest.mark.parametrize(("workers", "code"), [("2", 0), ("1", 7)])
+def test_in_mode_elastic_others_go_on_without_the_worker_that_failed(workers, code, launch):
+    arguments = ("--workers", workers, IDLE, "--fail", str(int(workers) - 1), "--mode", "elastic")
+    found, _, err = launch(*arguments).end()
+    assert found == code
+    assert "ended with exit code 7; others go on without it\n" in err
+
+
 def test_one_that_failed_because_of_another_is_not_the_first(launch, tmp_path, wait_until):
     gate = tmp_path / "gate"
     os.mkfifo(gate)

@@ -217,6 +217,29 @@ def test_of_workers_that_fail_all_start_again(launch):
     assert job.interrupt()[0] == 130
 
 
+def test_a_worker_of_mode_elastic_starts_again_alone_and_the_others_go_on(launch):
+    job = launch("--mode", "elastic", "--wait", workers=2)
+    first = job.told(2)
+    dying = first[1]
+    for turn, when in ((1, "at once"), (2, "in 500 ms")):
+        os.kill(dying["pid"], signal.SIGKILL)
+        said = rf"worker 1 {KILLED}; it starts again {when}, and the others go on: restart"
+        job.says(rf"{said} {turn} of 10 within 600 s")
+        (dying,) = job.told(1).values()
+        assert (dying["worker"], dying["turn"]) == (1, turn + 1)
+    assert first[0]["pid"] in job.pids()
+    assert [job.process_of(f"worker {i}").restarts for i in range(2)] == [0, 2]
+    assert job.interrupt()[0] == 130
+
+
+def test_workers_of_mode_elastic_are_done_when_each_has_succeeded(launch):
+    job = launch("--fail", "1", "2", "--mode", "elastic", workers=2, restarts="delay = 0")
+    code, _, err = job.end()
+    assert code == 0, err
+    turns = [(job.dir.parent / f"turns.{i}").read_text().count("turn") for i in range(2)]
+    assert turns == [1, 3]
+
+
 def test_a_job_whose_workers_succeed_at_last_is_done(launch):
     job = launch("--fail", "0", "2", servers=0, restarts="delay = 0")
     code, _, err = job.end()

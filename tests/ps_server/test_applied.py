@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from ps_server.applied import Applied, InWork, still_to_apply
+from ps_server.applied import Applied, InWork, range_worker, still_to_apply
 from ps_server.change import Origin
 from ps_server.keys import bucket_of
 from ps_server.spec import NUM_BUCKETS
@@ -218,3 +218,32 @@ def test_a_push_in_work_holds_up_its_repetition_and_no_other():
         leave.set()
         assert repeated.result(LATER)
         first.result(LATER)
+
+
+def test_what_has_finished_takes_no_push_however_late_it_comes():
+    applied, origin = Applied(), Origin(7, 1)
+    applied.note(origin, ALL)
+    assert applied.progress(7, ALL) == 1
+    applied.finish(7, 7)
+    for sequence in (1, 2, 9):
+        assert not applied.pending(Origin(7, sequence), ALL).any()
+    applied.note(Origin(7, 2), ALL)
+    assert applied.progress(7, ALL) is None
+    assert applied.state().workers.tolist() == []
+    assert applied.pending(Origin(8, 1), ALL).all()
+
+
+def test_progress_is_that_of_the_bucket_that_is_furthest_behind():
+    applied = Applied()
+    applied.note(Origin(7, 1), ALL)
+    applied.note(Origin(7, 2), part(0))
+    assert [applied.progress(7, owned) for owned in (ALL, part(0))] == [1, 2]
+    assert applied.progress(8, ALL) == 0
+
+
+def test_workers_of_ranges_follow_one_another_and_are_those_of_one_run():
+    ids = (1, 2**64 - 1, 5 << 32)
+    numbers = {range_worker(table_id, number) for table_id in ids for number in range(4)}
+    assert len(numbers) == 12
+    assert 0 not in numbers
+    assert [range_worker(5 << 32, n) - range_worker(5 << 32, 0) for n in range(3)] == [0, 1, 2]

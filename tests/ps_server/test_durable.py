@@ -29,7 +29,7 @@ from ps_server.keys import bucket_of
 from ps_server.route import Route, ServerRef
 from ps_server.snapshot import SnapshotError
 from ps_server.spec import SGD, Adagrad, Adam, TableSpec
-from ps_server.store import Stopping, Store
+from ps_server.store import Ask, Stopping, Store
 from ps_server.wire import ps_pb2, ps_pb2_grpc, route_to_message, spec_to_message
 
 LATER = 30.0
@@ -39,6 +39,8 @@ SPECS = {
     "ad": TableSpec("ad", 1, SGD(0.1)),
 }
 NO_LIMIT = 1 << 40
+HOLDER = 2**64 - 1
+LONG = 1000  # epochs
 
 
 @contextmanager
@@ -82,6 +84,8 @@ def state_of(store):
             for stats in store.stats()
         },
         "applied": (applied.workers.tolist(), applied.sequences.tobytes()),
+        "finished": applied.finished.tolist(),
+        "ranges": store.leases.state(),
         "roster": store.workers.state(),
     }
 
@@ -125,6 +129,7 @@ class Traffic:
         """Makes one request; each is one change at most."""
         ways = [self.push] * 6 + [self.repeat, self.join, self.begin, self.goodbye, self.create]
         ways += [self.drop, self.load, self.pull]
+        ways += [self.lease, self.complete, self.give_back, self.finish]
         ways[self.rng.integers(len(ways))]()
 
     def names(self):
@@ -149,6 +154,31 @@ class Traffic:
     def repeat(self):
         if self.last is not None and self.names() == list(self.last[0]):
             self.store.push(self.route.fingerprints[0], self.last[0], **self.last[1])
+
+    def lease(self):
+        if names := self.names():
+            asked = Ask(HOLDER, self.held(names[0]), size=4, seconds=LATER, epochs=LONG)
+            self.store.lease(self.route.fingerprints[0], names[0], asked, wait_seconds=0)
+
+    def held(self, name):
+        runs = self.store.leases.state()
+        return frozenset(runs[name].held) if name in runs else frozenset()
+
+    def complete(self):
+        for name, ranges in self.store.leases.state().items():
+            for number in list(ranges.held)[:1]:
+                self.store.leases.complete(name, number, num_batches=int(self.rng.integers(5)))
+                return
+
+    def give_back(self):
+        for name, ranges in self.store.leases.state().items():
+            for number in list(ranges.held)[-1:]:
+                self.store.leases.give_back(name, number, holder=HOLDER)
+                return
+
+    def finish(self):
+        first = int(self.rng.integers(100, 200))
+        self.store.finish(first, first + int(self.rng.integers(3)))
 
     def join(self):
         with suppress(ValueError):  # it is there

@@ -523,3 +523,64 @@ def test_stream_that_breaks_before_its_first_answer_is_read_leaves_no_member(pee
         return True
 
     wait_until(joined)
+
+
+def test_range_is_leased_pushed_and_finished(peer):
+    stub, route = peer.stub, peer.route.fingerprints[0]
+
+    def lease(holder, *held):
+        request = ps_pb2.LeaseRequest(
+            route=route, table="user", holder=holder, held=held, size=4, seconds=LATER, epochs=1
+        )
+        return stub.Lease(request)
+
+    def end(number, **num_batches):
+        stub.EndLease(ps_pb2.EndLeaseRequest(table="user", holder=1, number=number, **num_batches))
+
+    def push(worker, sequence):
+        part = ps_pb2.TableGradients(table="user", keys=KEY_BYTES, gradients=ONES.tobytes())
+        stub.Push(
+            ps_pb2.PushRequest(route=route, step=1, tables=[part], worker=worker, sequence=sequence)
+        )
+
+    opening = lease(1)
+    weights = np.full((10, 4), 2.0, np.float32).tobytes()
+    rows = ps_pb2.SetRowsRequest(
+        route=route, table="user", keys=KEY_BYTES, weights=weights, worker=opening.worker
+    )
+    stub.SetRows(rows)
+    stub.Finish(ps_pb2.FinishRequest(first=opening.worker, last=opening.worker))
+    end(opening.number, num_batches=0)
+
+    found = lease(1)
+    assert (opening.kind, found.kind) == (ps_pb2.LeaseReply.OPEN, ps_pb2.LeaseReply.TRAIN)
+    assert (found.epoch, found.first_batch, found.size, found.num_before) == (0, 0, 4, 0)
+    push(found.worker, 1)
+    progress = ps_pb2.ProgressRequest(worker=found.worker)
+    assert stub.Progress(progress).sequence == 1
+    end(found.number)
+    assert lease(2) == found, "given back"
+    stub.RenewLease(ps_pb2.RenewLeaseRequest(holder=2, seconds=LATER))
+    stub.Finish(ps_pb2.FinishRequest(first=found.worker, last=found.worker))
+    assert not stub.Progress(progress).HasField("sequence")
+    push(found.worker, 2)  # of the first holder, which was asleep
+    stub.SetRows(rows)
+    end(found.number, num_batches=1)
+    assert lease(2).kind == ps_pb2.LeaseReply.CLOSE
+    (table,) = peer.pull().rows
+    assert np.frombuffer(table, np.float32).tolist() == [1.0] * 40
+
+
+def test_leases_and_rows_that_make_no_sense_are_refused(peer, refuses):
+    stub, route = peer.stub, peer.route.fingerprints[0]
+    good = {"route": route, "table": "user", "holder": 1, "size": 4, "seconds": 1.0, "epochs": 1}
+    invalid, not_found = grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND
+    refuses(invalid, lambda: stub.Lease(ps_pb2.LeaseRequest(**good | {"holder": 0})), "holder=0")
+    refuses(not_found, lambda: stub.Lease(ps_pb2.LeaseRequest(**good | {"table": "item"})), "item")
+    refuses(invalid, lambda: stub.Finish(ps_pb2.FinishRequest(first=2, last=1)), "first=2")
+    twice = np.zeros(10, np.uint64).tobytes()
+    for keys, weights in ((KEY_BYTES, ONES[1:].tobytes()), (twice, ONES.tobytes())):
+        request = ps_pb2.SetRowsRequest(
+            route=route, table="user", keys=keys, weights=weights, worker=1
+        )
+        refuses(invalid, lambda request=request: stub.SetRows(request), "distinct keys")

@@ -24,7 +24,7 @@ from hetero_pipe.client.transport.protocol import (
 from hetero_pipe.errors import ServerUnavailable
 from ps_server.route import Route
 from ps_server.spec import TableSpec
-from ps_server.store import WAIT_SECONDS, TableStats
+from ps_server.store import WAIT_SECONDS, Ask, Lease, LeaseKind, TableStats
 from ps_server.wire import (
     MAX_MESSAGE_BYTES,
     array_from_bytes,
@@ -309,6 +309,64 @@ class GrpcTransport:
         request = ps_pb2.TakeRequest(route=route_to_message(route))
         return self._start(self._stub.Take, request, lambda r: route_from_message(r.route))
 
+    def lease(
+        self, route: int, table: str, ask: Ask, *, wait_seconds: float
+    ) -> Reply[tuple[Lease, int]]:
+        request = ps_pb2.LeaseRequest(
+            route=route,
+            table=table,
+            id=self._ids.get(table, 0),
+            holder=ask.holder,
+            held=sorted(ask.held),
+            size=ask.size,
+            seconds=ask.seconds,
+            epochs=ask.epochs,
+            wait_seconds=wait_seconds,
+        )
+        return self._start(self._stub.Lease, request, _lease)
+
+    def renew_lease(self, holder: int, *, seconds: float) -> Reply[None]:
+        request = ps_pb2.RenewLeaseRequest(holder=holder, seconds=seconds)
+        return self._start(self._stub.RenewLease, request, _nothing)
+
+    def end_lease(
+        self, table: str, number: int, *, holder: int, num_batches: int | None
+    ) -> Reply[None]:
+        request = ps_pb2.EndLeaseRequest(
+            table=table, holder=holder, number=number, num_batches=num_batches
+        )
+        return self._start(self._stub.EndLease, request, _nothing)
+
+    def progress(self, worker: int) -> Reply[int | None]:
+        return self._start(
+            self._stub.Progress,
+            ps_pb2.ProgressRequest(worker=worker),
+            lambda reply: int(reply.sequence) if reply.HasField("sequence") else None,
+        )
+
+    def finish(self, first: int, last: int) -> Reply[None]:
+        request = ps_pb2.FinishRequest(first=first, last=last)
+        return self._start(self._stub.Finish, request, _nothing)
+
+    def set_rows(
+        self,
+        route: int,
+        table: str,
+        keys: NDArray[np.uint64],
+        weights: NDArray[np.float32],
+        *,
+        worker: int,
+    ) -> Reply[None]:
+        request = ps_pb2.SetRowsRequest(
+            route=route,
+            table=table,
+            id=self._ids.get(table, 0),
+            keys=bytes_from_array(keys),
+            weights=bytes_from_array(weights),
+            worker=worker,
+        )
+        return self._start(self._stub.SetRows, request, _nothing)
+
     def close(self) -> None:
         self._channel.close()
 
@@ -414,6 +472,19 @@ def _rows(reply: ps_pb2.PullReply, num_keys: Sequence[int]) -> list[NDArray[np.f
         array_from_bytes(data, np.float32).reshape(size, -1)
         for data, size in zip(reply.rows, num_keys, strict=True)
     ]
+
+
+def _lease(message: ps_pb2.LeaseReply) -> tuple[Lease, int]:
+    kind = LeaseKind[ps_pb2.LeaseReply.Kind.Name(message.kind)]
+    lease = Lease(
+        kind,
+        message.number,
+        message.epoch,
+        message.first_batch,
+        message.size,
+        message.num_before,
+    )
+    return lease, int(message.worker)
 
 
 def _server_stats(message: ps_pb2.StatsReply) -> ServerStats:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ps_server.route import Route
 from ps_server.spans import Spans
 from ps_server.spec import TableSpec
-from ps_server.store import TableStats
+from ps_server.store import Ask, Lease, TableStats
 
 Value_co = TypeVar("Value_co", covariant=True)
 
@@ -192,3 +192,37 @@ class ControlPlane(Protocol):
 
     def take(self, route: Route) -> Reply[Route]:
         """Tells a route, by which the server takes what it was given; returns what it knows."""
+
+
+class RangePlane(Protocol):
+    """Ranges of batches, on one server. Called from any thread; all is safe to repeat."""
+
+    def lease(
+        self, route: int, table: str, ask: Ask, *, wait_seconds: float
+    ) -> Reply[tuple[Lease, int]]:
+        """Asks for a range of a table's run; the reply has the `worker` of its pushes, too."""
+
+    def renew_lease(self, holder: int, *, seconds: float) -> Reply[None]:
+        """Says that a worker lives, and how long it may be silent."""
+
+    def end_lease(
+        self, table: str, number: int, *, holder: int, num_batches: int | None
+    ) -> Reply[None]:
+        """Says that a range is complete, and how long it is; None gives it back."""
+
+    def progress(self, worker: int) -> Reply[int | None]:
+        """Asks for the last push by a number that is applied; None if that has finished."""
+
+    def finish(self, first: int, last: int) -> Reply[None]:
+        """Says that no push by the numbers from `first` to `last` is to be applied any more."""
+
+    def set_rows(
+        self,
+        route: int,
+        table: str,
+        keys: NDArray[np.uint64],
+        weights: NDArray[np.float32],
+        *,
+        worker: int,
+    ) -> Reply[None]:
+        """Gives a table these rows `[n, dim]` and no others, if `worker` has not finished."""

@@ -8,7 +8,13 @@ from hetero_pipe.client.client import Client
 from hetero_pipe.client.patience import Retry
 from hetero_pipe.client.profile import profile_grpc, profile_route, profile_tables
 from hetero_pipe.client.route import RoutedKeys
-from hetero_pipe.client.scale import BucketsMoved, ScaleStep, move_buckets, wait_until_left
+from hetero_pipe.client.scale import (
+    BucketsMoved,
+    ScaleStep,
+    check_tables,
+    move_buckets,
+    wait_until_left,
+)
 from hetero_pipe.client.status import ERROR_OF
 from ps_server.store import Ask, Lease, LeaseKind, Origin, Rows
 
@@ -24,6 +30,7 @@ __all__ = [
     "RoutedKeys",
     "Rows",
     "ScaleStep",
+    "check_tables",
     "move_buckets",
     "profile_grpc",
     "profile_route",

@@ -29,7 +29,7 @@ from ps_server.wire import (
     route_from_message,
 )
 
-__all__ = ["BucketsMoved", "ScaleStep", "move_buckets", "wait_until_left"]
+__all__ = ["BucketsMoved", "ScaleStep", "check_tables", "move_buckets", "wait_until_left"]
 
 logger = logging.getLogger(__name__)
 
@@ -129,6 +129,17 @@ def move_buckets(
             time.sleep(delay)
 
 
+def check_tables(servers: Sequence[str], *, connect_timeout: float = 40.0) -> None:
+    """Refuses servers that nobody has made a table on.
+
+    Raises:
+        ConfigError: None has one, or they are of several jobs.
+        ServerUnavailable: A server did not answer in time.
+    """
+    with _Drive(servers, connect_timeout=connect_timeout) as drive:
+        drive.learn()
+
+
 def wait_until_left(addresses: Sequence[str], *, seconds: float) -> bool:
     """Waits until no worker is a member of some servers; returns whether they have left in time."""
     deadline = time.monotonic() + seconds
@@ -198,17 +209,17 @@ class _Drive:
 
     def finish_what_was_begun(self) -> None:
         """Ends each move of another drive that was interrupted, one way or the other."""
-        self._learn()
+        self.learn()
         for server in self._servers:
             for incoming in server.stats.incoming:
                 self._finish(server, incoming)
-        self._learn()
+        self.learn()
 
     def _finish(self, target: _Server, incoming: IncomingMove) -> None:
         owner = self._by_id[self.route.servers[self.route.owners[incoming.buckets[0]]].id]
         if owner is not target:  # if it is, it was given already, as the route says
             owner.call("Unhold", ps_pb2.UnholdRequest(move=incoming.move))
-            self._learn()  # it may have been given until then
+            self.learn()  # it may have been given until then
         where = incoming.buckets
         is_given = (
             len(incoming.versions) > 0
@@ -224,7 +235,7 @@ class _Drive:
         ids = [ref.id for ref in self.route.servers]
         return ids.index(server.ref.id) if server.ref.id in ids else -1
 
-    def _learn(self) -> None:
+    def learn(self) -> None:
         """Asks all servers what they know.
 
         Raises:

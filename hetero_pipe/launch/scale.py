@@ -7,7 +7,14 @@ from pathlib import Path
 
 import numpy as np
 
-from hetero_pipe.client import BucketsMoved, Retry, ScaleStep, move_buckets, wait_until_left
+from hetero_pipe.client import (
+    BucketsMoved,
+    Retry,
+    ScaleStep,
+    check_tables,
+    move_buckets,
+    wait_until_left,
+)
 from hetero_pipe.errors import ConfigError
 from hetero_pipe.launch.control import ask, listens
 from hetero_pipe.launch.status import JobStatus, ProcessStatus, job_status
@@ -63,11 +70,14 @@ def scale_job(
         ServerError: A server refused, or is away for too long.
     """
     before = len(_servers(job_status(folder)))
+    file = [f"@{folder / 'servers.json'}"]
+    check_tables(
+        file
+    )  # or workers that begin just now would not agree on how many servers there are
     if num_servers > before:
         ask(folder / "control", {"request": "start_servers", "number": num_servers})
     _wait_for_servers(folder, max(before, num_servers))
     retry = Retry(retry_seconds, np.random.default_rng())
-    file = [f"@{folder / 'servers.json'}"]
     done = move_buckets(file, num_servers, retry=retry, on_step=on_step)
     if num_servers < before:
         leaving = [each.address for each in _servers(job_status(folder))[num_servers:]]

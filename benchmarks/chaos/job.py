@@ -71,6 +71,7 @@ class ChaosJob:
         self._wires_file = folder.parent / f"{folder.name}-wires.json"
         self._write_wires()
         self._over = threading.Event()
+        self._begun = threading.Event()
         self._scaling: subprocess.Popen[bytes] | None = None
         self.num_scaled = 0  # times that it came to its end
         self.log = folder.parent / f"{folder.name}.log"
@@ -115,6 +116,10 @@ class ChaosJob:
     def over(self) -> threading.Event:
         """Is set when the job has ended."""
         return self._over
+
+    def wait_until_begun(self) -> None:
+        """Returns when its servers listen, or it has ended: what never ran has nothing to lose."""
+        self._begun.wait()
 
     def pids(self, kind: str) -> Mapping[str, int]:
         """Returns the processes of a kind, `server` or `worker`, that run now, by name."""
@@ -168,6 +173,7 @@ class ChaosJob:
         self._process.wait()
         self._seconds = time.monotonic() - self._start
         self._over.set()
+        self._begun.set()
 
     def _follow(self) -> None:
         """Lets each wire lead to where its server listens now."""
@@ -178,6 +184,7 @@ class ChaosJob:
                 continue
             for wire, address in zip(self.wires, servers, strict=False):
                 wire.target = address  # of connections to come
+            self._begun.set()
             if len(servers) != self.num_servers:
                 self.num_servers = len(servers)
                 self._write_wires()

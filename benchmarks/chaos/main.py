@@ -152,6 +152,7 @@ def run(
     ) as job:
         if faults is not None:
             faults.job, faults.wires = job, job.wires
+            job.wait_until_begun()
             thread = threading.Thread(
                 target=faults.run, args=[job.over], kwargs={"seconds": flags.duration}
             )

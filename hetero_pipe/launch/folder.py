@@ -57,8 +57,7 @@ class JobFolder:
             raise ConfigError(f"a job's folder can be written to, got {error}") from error
         try:
             self._lock()
-            os.ftruncate(self.lock_fd, 0)
-            os.pwrite(self.lock_fd, f"{os.getpid()}\n".encode(), 0)
+            self._sign()
         except BaseException:
             os.close(self.lock_fd)
             raise
@@ -92,6 +91,17 @@ class JobFolder:
         new = self.servers_file.with_suffix(".new")
         new.write_text(json.dumps({"servers": list(addresses)}) + "\n", encoding="utf-8")
         new.replace(self.servers_file)
+
+    def _sign(self) -> None:
+        """Says who has the lock, for others to tell."""
+        try:
+            os.ftruncate(self.lock_fd, 0)
+            os.pwrite(self.lock_fd, f"{os.getpid()}\n".encode(), 0)
+        except OSError as error:
+            raise ConfigError(
+                f"a job's folder has room, got {error} for {self.path / 'lock'}; make room on its "
+                "disk, and start it again: its data are as they were"
+            ) from error
 
     def _lock(self) -> None:
         deadline = time.monotonic() + self._free_seconds

@@ -1,6 +1,8 @@
 """A job's folder: who has it, and where its servers are."""
 
 import json
+import resource
+import signal
 import subprocess
 import sys
 
@@ -51,6 +53,20 @@ def test_a_lock_of_one_that_is_just_ending_is_waited_for(tmp_path):
     with JobFolder(tmp_path):
         pass
     child.wait()
+
+
+def test_a_disk_without_room_is_told(tmp_path):
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    held = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))  # as a full disk refuses it
+    try:
+        with pytest.raises(hp.ConfigError, match=r"has room, got .* for .*/lock; make room"):
+            JobFolder(tmp_path).__enter__()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, held)
+    with JobFolder(tmp_path):
+        pass
 
 
 def test_a_folder_that_cannot_be_made_is_told(tmp_path):

@@ -390,6 +390,8 @@ def test_servers_come_and_go_while_rows_are_pushed(launch, capsys, monkeypatch):
 def test_a_job_whose_servers_keep_nothing_cannot_be_scaled(launch, capsys, tmp_path):
     job = launch("--wait", flags=["--durability", "none"])
     job.told(1)
+    with Client(job.servers()) as client:
+        client.attach([COUNTS])
     assert main(["scale", "--servers", "2", str(job.dir)]) == 1
     assert "where they keep their rows (durability = process)" in capsys.readouterr().err
     assert main(["scale", "--servers", "0", str(job.dir)]) == 1

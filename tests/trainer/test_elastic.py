@@ -138,8 +138,8 @@ def test_batches_of_all_ranges_are_those_of_the_reader(attached, reader):
 
 def test_a_range_that_was_begun_goes_on_where_the_server_stands_that_is_behind(attached, reader):
     lease, worker = attached.lease("rows", ask(1), wait_seconds=0)
-    first = attached._connections[0].data  # the holder dies between two servers
-    share = attached._route.fingerprints[0]
+    first = attached._topology.now.connections[0].data  # the holder dies between two servers
+    share = attached._topology.now.share(0)
     first.push(
         share,
         {"rows": (np.empty(0, np.uint64), np.empty((0, 1), np.float32))},

@@ -79,7 +79,7 @@ def cluster(daemon, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_each_batch_is_trained_once_an_epoch_whoever_dies_or_sleeps(cluster, seed):
     workers, said, restart, addresses, data = cluster
     rng = np.random.default_rng(seed)

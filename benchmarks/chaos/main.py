@@ -79,12 +79,12 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     add("--workers", metavar="N", type=int, default=1, help="in step, if several; default: 1")
     add("--epochs", metavar="N", type=int, default=12, help="that are trained; default: 12")
     add("--only", metavar="KINDS", help="comma-separated: " + ", ".join(WEIGHTS))
-    add("--quick", action="store_true", help="20 seconds, 4 epochs")
+    add("--quick", action="store_true", help="20 seconds, 3 epochs")
     add("--json", action="store_true", help="the last line is a JSON object")
     add("--keep", metavar="DIR", type=Path, help="keep logs and checkpoints there")
     flags = parser.parse_args(arguments)
     if flags.quick:
-        flags.duration, flags.epochs = 20.0, 4
+        flags.duration, flags.epochs = 20.0, 3
     flags.kinds = WEIGHTS
     if flags.only:
         names = [name.strip() for name in flags.only.split(",")]

@@ -231,7 +231,9 @@ class Drive:
             transport.close()
 
 
-@pytest.mark.parametrize("num_calls", range(1, 7))
+@pytest.mark.parametrize(
+    "num_calls", [pytest.param(n, marks=[pytest.mark.long] * (n in (1, 3))) for n in range(1, 7)]
+)
 def test_a_driver_that_dies_after_any_call_is_begun_again_and_training_goes_on(
     durable, threads, num_calls
 ):

@@ -187,7 +187,9 @@ def test_async_waits_for_nobody(run, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["sync", "bounded", pytest.param("async", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "mode", ["sync", *(pytest.param(mode, marks=pytest.mark.long) for mode in ("bounded", "async"))]
+)
 def test_replicas_are_equal_after_fit_and_scores_are_of_all_samples(run, mode):
     found = run(
         2, mode=mode, steps=25, evaluate=True, each=lambda rank: {"seed": rank}, staleness=0
@@ -204,7 +206,8 @@ def test_replicas_are_equal_after_fit_and_scores_are_of_all_samples(run, mode):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["sync", pytest.param("cpu_only", marks=pytest.mark.long)])
+@pytest.mark.long  # test_resumed_job has one in step that is killed
+@pytest.mark.parametrize("mode", ["sync", "cpu_only"])
 def test_a_resumed_job_is_the_undisturbed_one_bit_for_bit(run, tmp_path, mode):
     job = {"mode": mode, "shuffle": 20_000}
     paths = [str(tmp_path / name) for name in ("whole", "half", "resumed")]

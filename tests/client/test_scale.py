@@ -256,6 +256,20 @@ def test_a_driver_that_dies_after_any_call_is_begun_again_and_training_goes_on(
         assert shares == [2048, 2048]
 
 
+def test_what_was_given_while_all_others_slept_is_taken_by_the_next_driver(durable):
+    addresses = durable(2)
+    with Client(addresses[:1]) as client:
+        client.attach(SPECS)
+        step_of(client, 1)
+        drive = Drive(*addresses, 100)
+        for _ in drive:
+            pass
+        drive.close()
+        assert move_buckets(addresses, 2, retry=patient()).num_buckets == 1948
+        step_of(client, 2)
+        assert rows_of(client) == undisturbed(2)
+
+
 def test_a_client_that_had_not_heard_goes_on_without_a_server_that_has_left(tmp_path):
     """It has not joined, so nobody waited for it; and what it knows of is not there any more."""
     with ExitStack() as stack:

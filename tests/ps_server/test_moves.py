@@ -171,6 +171,11 @@ def test_a_hold_that_is_over_is_void_and_its_version_is_never_used_again(move):
     number, _ = move.copy()
     assert set(moves.hold(number, 0, seconds=LATER).prepared.versions) == {2, 3}
     moves.unhold(number)
+    number, _ = move.copy()
+    moves.hold(number, 0, seconds=1e-3)
+    move.push()  # waits for that alone, and is not in what was held
+    with pytest.raises(MoveError, match="are held, got some that are not"):
+        moves.give(number, to=move.refs[1])
 
 
 def test_a_load_gives_up_the_move_that_it_comes_into(move, tmp_path):
